@@ -2,7 +2,7 @@
 //!
 //! A test binary makes [`CountingAllocator`] its global allocator and calls [`exempt_this_thread`] on the threads that
 //! drive the code under test. [`count`] then counts what all other threads allocate, except the process's first, where
-//! the test harness waits and reports. Freeing memory is not counted.
+//! the test harness waits and reports. Freeing memory is no allocation; [`live_bytes`] takes it into account.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
@@ -13,7 +13,7 @@ use std::{
     cell::Cell,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst},
     },
 };
 
@@ -23,6 +23,8 @@ use rustix::{process::getpid, thread::gettid};
 pub struct CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// Bytes that counted threads have allocated, minus those that counted threads have freed.
+static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 /// Set while the next counted allocation should store its backtrace in [`TRACE`].
 static IS_TRACING: AtomicBool = AtomicBool::new(false);
 static TRACE: Mutex<Option<String>> = Mutex::new(None);
@@ -36,6 +38,12 @@ thread_local! {
 /// Returns the number of allocations so far by all threads that are not exempt.
 pub fn count() -> u64 {
     ALLOCATIONS.load(SeqCst)
+}
+
+/// Returns the number of bytes that threads which are not exempt have allocated and not freed. Memory should be freed
+/// by a thread that is exempt if and only if the one that allocated it was.
+pub fn live_bytes() -> i64 {
+    LIVE_BYTES.load(SeqCst)
 }
 
 /// Leaves allocations of this thread out of the count from now on.
@@ -70,11 +78,12 @@ fn is_exempt() -> bool {
     })
 }
 
-fn note() {
+fn note(new_len: usize, old_len: usize) {
     if is_exempt() {
         return;
     }
     ALLOCATIONS.fetch_add(1, SeqCst);
+    LIVE_BYTES.fetch_add(new_len as i64 - old_len as i64, SeqCst);
     if IS_TRACING.swap(false, SeqCst) {
         with_exempt(true, || {
             let trace = Backtrace::force_capture().to_string();
@@ -87,24 +96,27 @@ fn note() {
 // touch the memory that is handed out.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size(), 0);
         // SAFETY: the caller upholds the contract of the same method.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size(), 0);
         // SAFETY: as in `alloc`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, new_len: usize) -> *mut u8 {
-        note();
+        note(new_len, layout.size());
         // SAFETY: as in `alloc`.
         unsafe { System.realloc(start, layout, new_len) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        if !is_exempt() {
+            LIVE_BYTES.fetch_sub(layout.size() as i64, SeqCst);
+        }
         // SAFETY: as in `alloc`.
         unsafe { System.dealloc(start, layout) }
     }

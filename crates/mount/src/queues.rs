@@ -11,7 +11,7 @@ use transom_guest::{
         status::{ACKNOWLEDGE, DRIVER, DRIVER_OK, FEATURES_OK},
     },
     dma::DmaOps,
-    ring::{LEN_MAX, Ring, RingSettings},
+    ring::{Barriers, LEN_MAX, Ring, RingSettings},
     transport::{Transport as _, TransportError},
 };
 use transom_wire::config::{Config, QUEUE_FIRST_REQUEST, QUEUE_HIPRIO};
@@ -89,7 +89,14 @@ fn start_queue(
     let is_indirect = features & INDIRECT_DESC != 0;
     let chains_max = chains_max.min(if is_indirect { len } else { len / SEGMENTS_MAX });
     let has_event_index = features & EVENT_IDX != 0;
-    let settings = RingSettings { len, chains_max, segments_max: SEGMENTS_MAX, is_indirect, has_event_index };
+    let settings = RingSettings {
+        len,
+        chains_max,
+        segments_max: SEGMENTS_MAX,
+        is_indirect,
+        has_event_index,
+        barriers: Barriers::Processors,
+    };
     let ring = Ring::new(ops, settings)?;
     device.start_queue(index, len, ring.addresses())?;
     Ok((ring, chains_max))

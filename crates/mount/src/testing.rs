@@ -9,7 +9,7 @@ use rustix::{
 };
 use transom_guest::{
     dma::{DmaOps, WhenFull},
-    ring::{Ring, RingSettings, Used},
+    ring::{Barriers, Ring, RingSettings, Used},
 };
 use transom_user::arena::Arena;
 use transom_wire::{
@@ -80,8 +80,14 @@ pub(super) fn queue() -> RequestQueue {
     let arena = Arc::new(Arena::new(pool_len + Slots::len_bytes(SLOTS)).unwrap());
     let (pool, memory) = arena.pool_and_rest(pool_len, WhenFull::Fail);
     let ops: Arc<dyn DmaOps> = Arc::new(pool);
-    let settings =
-        RingSettings { len: 8, chains_max: SLOTS, segments_max: 2, is_indirect: false, has_event_index: false };
+    let settings = RingSettings {
+        len: 8,
+        chains_max: SLOTS,
+        segments_max: 2,
+        is_indirect: false,
+        has_event_index: false,
+        barriers: Barriers::Processors,
+    };
     let ring = Ring::new(&ops, settings).unwrap();
     RequestQueue::new(1, ring, Slots::new(0, SLOTS), Arc::new(SlotMemory { memory, _arena: arena }))
 }

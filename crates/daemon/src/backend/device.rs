@@ -41,7 +41,8 @@ use zerocopy::IntoBytes;
 
 use super::{
     BackendConfig, GuestRam, Memory,
-    device_state::{DeviceState, Error as StateError},
+    access_platform::AccessPlatform,
+    device_state::{DeviceState, Error as StateError, refused},
     dirty_log::{DirtyLog, RegionLog},
     in_flight::QUEUE_SIZE_MAX,
     memory,
@@ -82,6 +83,7 @@ pub(super) struct Device<F: FileSystem + 'static> {
     /// Whether the front end may migrate the device: how long a peer may make no progress.
     migration: Option<Duration>,
     state: DeviceState,
+    access_platform: AccessPlatform,
     /// Readable once the queues' threads should end. A separate descriptor, because the crate never signals its own.
     exit: OwnedFd,
 }
@@ -128,6 +130,7 @@ impl<F: FileSystem + 'static> Device<F> {
             log: log.clone(),
             migration: config.migration,
             state: DeviceState::default(),
+            access_platform: AccessPlatform::new(config.window.is_some()),
             workers: (0..queue_count).map(worker).collect(),
             handlers: OnceLock::new(),
             exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -228,15 +231,18 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             | 1 << VIRTIO_RING_F_INDIRECT_DESC
             | 1 << VIRTIO_RING_F_EVENT_IDX
             | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+            | self.access_platform.offered()
             | if self.migration.is_some() { VhostUserVirtioFeatures::LOG_ALL.bits() } else { 0 }
     }
 
     /// The front end switches the dirty log on and off by negotiating anew.
     fn acked_features(&self, features: u64) {
+        AccessPlatform::check(features);
         self.log.switch(features & VhostUserVirtioFeatures::LOG_ALL.bits() != 0, &self.memory.memory());
     }
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        self.access_platform.protocol_features_were_read();
         let front_end = self.window.as_ref().map(|window| window.front_end());
         let choices = [
             (self.config.is_some(), VhostUserProtocolFeatures::CONFIG),
@@ -391,9 +397,4 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         }
         Ok(())
     }
-}
-
-fn refused(error: &StateError, direction: VhostTransferStateDirection) -> io::Error {
-    tracing::error!(%error, ?direction, "migration refused");
-    io::ErrorKind::Other.into()
 }

@@ -57,6 +57,12 @@ pub(super) enum Error {
     State(#[from] migration::Error),
 }
 
+/// Logs an error whose cause the vhost-user crate drops, and returns what that crate takes.
+pub(super) fn refused(error: &Error, direction: Direction) -> io::Error {
+    tracing::error!(%error, ?direction, "migration refused");
+    io::ErrorKind::Other.into()
+}
+
 /// The transfer of the state, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct DeviceState {

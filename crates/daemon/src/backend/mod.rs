@@ -9,6 +9,7 @@
 //! mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may be taken; none is
 //! held while a request is served.
 
+mod access_platform;
 mod again;
 mod chain;
 mod deferred;

@@ -83,6 +83,24 @@ fn a_front_end_that_says_nothing_is_survived() {
     daemon.is_healthy();
 }
 
+/// VIRTIO_F_ACCESS_PLATFORM.
+const ACCESS_PLATFORM: u64 = 1 << 33;
+
+/// User Mode Linux asks for features once, and its kernel cannot use this one; QEMU asks once more.
+#[test]
+fn access_by_the_platform_is_offered_to_front_ends_that_ask_again_after_the_protocol_features() {
+    let daemon = Daemon::start();
+    let channel = raw(&daemon);
+    assert_eq!(channel.ask_u64(request::GET_FEATURES).unwrap() & ACCESS_PLATFORM, 0);
+    let _ = channel.ask_u64(request::GET_PROTOCOL_FEATURES).unwrap();
+    let offered = channel.ask_u64(request::GET_FEATURES).unwrap();
+    assert_eq!(offered & ACCESS_PLATFORM, ACCESS_PLATFORM);
+    // With an IOMMU, a front end negotiates it. The daemon says that it cannot serve that, and stays.
+    channel.tell(request::SET_FEATURES, &u64s(&[1 << 32 | 1 << 30 | ACCESS_PLATFORM]), &[]).unwrap();
+    drop(channel);
+    daemon.is_healthy();
+}
+
 #[test]
 fn every_message_number_with_any_payload_is_survived() {
     any_messages(&Daemon::start());

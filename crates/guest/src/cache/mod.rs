@@ -35,6 +35,21 @@ pub struct CacheOptions {
     pub directories_max_bytes: usize,
 }
 
+impl CacheOptions {
+    /// Returns the default, reduced for a system with this much memory: contents of files take at most an eighth of it,
+    /// a quarter of that dirty; contents of directories a 64th; and there is a name for every 8 KiB.
+    pub fn for_memory(bytes: usize) -> Self {
+        let most = Self::default();
+        Self {
+            names_max: most.names_max.min(bytes / 8192),
+            data_max_bytes: most.data_max_bytes.min(bytes / 8),
+            dirty_max_bytes: most.dirty_max_bytes.min(bytes / 32),
+            directories_max_bytes: most.directories_max_bytes.min(bytes / 64),
+            ..most
+        }
+    }
+}
+
 impl Default for CacheOptions {
     /// Validity as the server says, up to 65536 names and 64 MiB of contents, of which 16 MiB may be dirty.
     fn default() -> Self {

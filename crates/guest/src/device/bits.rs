@@ -22,4 +22,6 @@ pub mod feature {
     pub const EVENT_IDX: u64 = 1 << 29;
     /// VIRTIO_F_VERSION_1: the device conforms to virtio 1.
     pub const VERSION_1: u64 = 1 << 32;
+    /// VIRTIO_F_ORDER_PLATFORM: the device is hardware, which sees memory in the platform's order.
+    pub const ORDER_PLATFORM: u64 = 1 << 36;
 }

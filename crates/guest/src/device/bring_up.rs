@@ -7,7 +7,7 @@ use zerocopy::FromBytes as _;
 
 use super::{
     DeviceError, Settings, VirtioFs,
-    feature::{EVENT_IDX, INDIRECT_DESC, VERSION_1},
+    feature::{EVENT_IDX, INDIRECT_DESC, ORDER_PLATFORM, VERSION_1},
     status::{ACKNOWLEDGE, DRIVER, DRIVER_OK, FAILED, FEATURES_OK},
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     dma::{ACCESS_PLATFORM, DmaChoice, DmaOps},
     platform::Platform,
     queue::{Health, Queue, QueueSettings},
-    ring::{LEN_MAX, RingSettings},
+    ring::{Barriers, LEN_MAX, RingSettings},
     transport::{Transport, TransportError},
 };
 
@@ -104,7 +104,7 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         if offered & VERSION_1 == 0 {
             return Err(TransportError::Lacks("VIRTIO_F_VERSION_1").into());
         }
-        let features = offered & (VERSION_1 | INDIRECT_DESC | EVENT_IDX | ACCESS_PLATFORM);
+        let features = offered & (VERSION_1 | INDIRECT_DESC | EVENT_IDX | ACCESS_PLATFORM | ORDER_PLATFORM);
         // Comes first: a device that bypasses the platform is not told to go on.
         self.dma.choose(features)?;
         self.transport.set_driver_features(features)?;
@@ -177,9 +177,10 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         let in_flight_max = if is_priority { PRIORITY_IN_FLIGHT } else { self.settings.in_flight_max.max(1) };
         let chains_max = in_flight_max.min(if is_indirect { len } else { len / segments_max });
         let has_event_index = features & EVENT_IDX != 0;
+        let barriers = if features & ORDER_PLATFORM != 0 { Barriers::Platform } else { Barriers::Processors };
         let settings = QueueSettings {
             index,
-            ring: RingSettings { len, chains_max, segments_max, is_indirect, has_event_index },
+            ring: RingSettings { len, chains_max, segments_max, is_indirect, has_event_index, barriers },
             data_len_max: limits.data_len_max,
             poll_max_ns: self.settings.poll_max_ns,
             pollers_max: self.settings.pollers_max,

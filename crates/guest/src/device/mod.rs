@@ -166,7 +166,7 @@ impl<P: Platform, T: Transport + 'static> Channel for VirtioFs<P, T> {
     }
 
     fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError> {
-        DmaBuffer::new(&self.ops, len_bytes)
+        DmaBuffer::for_data(&self.ops, len_bytes)
     }
 
     fn keepable_bytes(&self) -> usize {

@@ -11,7 +11,7 @@ use core::{
     sync::atomic::{AtomicU16, AtomicU32, Ordering},
 };
 
-use super::DmaOps;
+use super::{Direction, DmaOps};
 use crate::shared_copy;
 
 /// Memory that the device can access too.
@@ -160,6 +160,23 @@ impl DmaBuffer {
     /// Allocates `len_bytes`, zeroed.
     pub fn new(ops: &Arc<dyn DmaOps>, len_bytes: usize) -> Result<Self, super::DmaError> {
         Ok(Self { memory: Some(ops.allocate(len_bytes)?), ops: Arc::clone(ops) })
+    }
+
+    /// Allocates `len_bytes`, zeroed, for data that one side has at a time.
+    pub fn for_data(ops: &Arc<dyn DmaOps>, len_bytes: usize) -> Result<Self, super::DmaError> {
+        Ok(Self { memory: Some(ops.allocate_data(len_bytes)?), ops: Arc::clone(ops) })
+    }
+
+    /// Hands a part of memory for data to the device: see [`DmaOps::sync_for_device`].
+    pub(crate) fn sync_for_device(&self, offset: usize, len_bytes: usize, direction: Direction) {
+        self.ops.sync_for_device(self, offset, len_bytes, direction);
+    }
+
+    /// Takes a part that the device has written back: see [`DmaOps::sync_for_cpu`].
+    pub(crate) fn sync_for_cpu(&self, offset: usize, len_bytes: usize) {
+        if len_bytes > 0 {
+            self.ops.sync_for_cpu(self, offset, len_bytes);
+        }
     }
 }
 

@@ -32,6 +32,25 @@ pub trait DmaOps: Send + Sync {
     /// Frees memory from [`Self::allocate`], which the device no longer uses.
     fn free(&self, memory: DmaMemory);
 
+    /// As [`Self::allocate`], for data that one side has at a time. The library calls [`Self::sync_for_device`] before
+    /// the device gets it, and [`Self::sync_for_cpu`] after the device has returned it. So where devices do not see the
+    /// processor's caches, this may be cached memory; [`Self::allocate`] may not.
+    fn allocate_data(&self, len_bytes: usize) -> Result<DmaMemory, DmaError> {
+        self.allocate(len_bytes)
+    }
+
+    /// Hands `len_bytes` at `offset` of memory from [`Self::allocate_data`] to the device: writes cached stores back,
+    /// so that the device reads them, and so that none is written back over what the device writes.
+    fn sync_for_device(&self, memory: &DmaMemory, offset: usize, len_bytes: usize, direction: Direction) {
+        let _ = (memory, offset, len_bytes, direction);
+    }
+
+    /// Takes `len_bytes` at `offset` of memory from [`Self::allocate_data`] back, which the device has written: drops
+    /// what is cached of them.
+    fn sync_for_cpu(&self, memory: &DmaMemory, offset: usize, len_bytes: usize) {
+        let _ = (memory, offset, len_bytes);
+    }
+
     /// Makes `len_bytes` of ordinary memory reachable, at most [`Self::mapping_len_max`]. Copies them if a copy is
     /// needed and the direction is to the device. May block until the pool has room.
     ///

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::{
     channel::{ChannelError, Sink, Source},
-    dma::{DmaBuffer, DmaError, DmaMemory, DmaOps, Lent},
+    dma::{Direction, DmaBuffer, DmaError, DmaMemory, DmaOps, Lent},
     ring::Segment,
 };
 
@@ -51,7 +51,7 @@ impl Segments {
 /// Data of one direction, reachable by the device until this is dropped.
 pub(super) enum Data<'a> {
     Lent(Lent<'a>),
-    Buffer { address: u64, len_bytes: usize },
+    Buffer { buffer: &'a DmaBuffer, offset: usize, len_bytes: usize },
 }
 
 impl<'a> Data<'a> {
@@ -59,7 +59,9 @@ impl<'a> Data<'a> {
         match source {
             Source::Empty => Ok(Self::Lent(Lent::none(ops))),
             Source::Bytes(bytes) => Ok(Self::Lent(Lent::to_device(ops, bytes)?)),
-            Source::Buffer(buffer, offset, len_bytes) => Self::of_buffer(buffer, offset, len_bytes),
+            Source::Buffer(buffer, offset, len_bytes) => {
+                Self::of_buffer(buffer, offset, len_bytes, Direction::ToDevice)
+            }
         }
     }
 
@@ -67,26 +69,35 @@ impl<'a> Data<'a> {
         match sink {
             Sink::Empty => Ok(Self::Lent(Lent::none(ops))),
             Sink::Bytes(bytes) => Ok(Self::Lent(Lent::from_device(ops, bytes)?)),
-            Sink::Buffer(buffer, offset, len_bytes) => Self::of_buffer(buffer, offset, len_bytes),
+            Sink::Buffer(buffer, offset, len_bytes) => {
+                Self::of_buffer(buffer, offset, len_bytes, Direction::FromDevice)
+            }
         }
     }
 
-    fn of_buffer(buffer: &DmaBuffer, offset: usize, len_bytes: usize) -> Result<Self, ChannelError> {
+    fn of_buffer(
+        buffer: &'a DmaBuffer,
+        offset: usize,
+        len_bytes: usize,
+        direction: Direction,
+    ) -> Result<Self, ChannelError> {
         check_range(buffer, offset, len_bytes)?;
-        Ok(Self::Buffer { address: buffer.address() + offset as u64, len_bytes })
+        buffer.sync_for_device(offset, len_bytes, direction);
+        Ok(Self::Buffer { buffer, offset, len_bytes })
     }
 
     pub(super) fn push_to(&self, segments: &mut Segments) {
         match self {
             Self::Lent(lent) => lent.pieces().for_each(|(address, len_bytes)| segments.push(address, len_bytes)),
-            &Self::Buffer { address, len_bytes } => segments.push(address, len_bytes),
+            &Self::Buffer { buffer, offset, len_bytes } => segments.push(buffer.address() + offset as u64, len_bytes),
         }
     }
 
     /// Ends the use by the device, which has written the first `written_bytes`.
     pub(super) fn end(self, written_bytes: usize) {
-        if let Self::Lent(lent) = self {
-            lent.end(written_bytes);
+        match self {
+            Self::Lent(lent) => lent.end(written_bytes),
+            Self::Buffer { buffer, offset, len_bytes } => buffer.sync_for_cpu(offset, written_bytes.min(len_bytes)),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     channel::{ChannelError, OwnedMessage, OwnedReply},
-    dma::DmaBuffer,
+    dma::{Direction, DmaBuffer},
     platform::{Event as _, Platform},
     sync::atomic::Ordering,
     transport::Transport,
@@ -43,7 +43,9 @@ pub(super) struct Owned {
     heads: KeptHeads,
     reply_head: Vec<u8>,
     /// Held only to keep the memory alive.
-    _data: [Option<Arc<DmaBuffer>>; 2],
+    _data: Option<(Arc<DmaBuffer>, Range<usize>)>,
+    /// Where the device writes.
+    reply_data: Option<(Arc<DmaBuffer>, Range<usize>)>,
 }
 
 impl Tickets {
@@ -104,6 +106,11 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
         let claim = self.acquire()?;
         let heads = Heads::new(&self.messages, claim.slot, head, reply_head_len, |len| self.buffer(len))?;
+        for (data, direction) in [(&data, Direction::ToDevice), (&reply_data, Direction::FromDevice)] {
+            if let Some((buffer, range)) = data {
+                buffer.sync_for_device(range.start, range.len(), direction);
+            }
+        }
         let (mut readable, mut writable) = (Segments::new(), Segments::new());
         heads.push_head(&mut readable);
         readable.push(data_address, data_len);
@@ -113,9 +120,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let ticket = {
             let mut tickets = self.tickets.lock();
             let ticket = tickets.name(self.index, claim.slot);
-            let data = [data, reply_data].map(|data| data.map(|(buffer, _)| buffer));
-            let owned =
-                Owned { ticket, is_priority, heads: heads.detach(), reply_head: vec![0; reply_head_len], _data: data };
+            let (heads, reply_head) = (heads.detach(), vec![0; reply_head_len]);
+            let owned = Owned { ticket, is_priority, heads, reply_head, _data: data, reply_data };
             if let Some(place) = tickets.by_slot.get_mut(usize::from(claim.slot)) {
                 *place = Some(owned);
             }
@@ -192,9 +198,12 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 
     fn read_reply(&self, at: u16, owned: Owned) -> OwnedReply {
-        let Owned { heads, reply_head: mut head, .. } = owned;
+        let Owned { heads, reply_head: mut head, reply_data, .. } = owned;
         let written = self.slots.get(at).map_or(0, |slot| slot.written_bytes());
         heads.attach(&self.messages).read_reply(&mut head, written);
+        if let Some((buffer, range)) = reply_data {
+            buffer.sync_for_cpu(range.start, range.len().min(written.saturating_sub(head.len())));
+        }
         OwnedReply { head, written }
     }
 

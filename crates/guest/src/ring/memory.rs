@@ -1,12 +1,12 @@
 //! The shared parts of a ring: every load and store, with the memory order that the other side relies on.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use zerocopy::IntoBytes as _;
 
 use super::{
-    RingSettings,
+    Barriers, RingSettings,
     layout::{AVAIL_NO_INTERRUPT, Descriptor, Layout, USED_NO_NOTIFY},
 };
 use crate::{
@@ -26,14 +26,15 @@ pub(crate) struct RingMemory {
     len: u16,
     segments_max: u16,
     has_event_index: bool,
+    barriers: Barriers,
 }
 
 impl RingMemory {
     pub(super) fn new(ops: &Arc<dyn DmaOps>, settings: &RingSettings) -> Result<Self, DmaError> {
         let layout = Layout::new(settings);
         let buffer = DmaBuffer::new(ops, layout.len_bytes)?;
-        let &RingSettings { len, segments_max, has_event_index, .. } = settings;
-        Ok(Self { buffer, layout, len, segments_max, has_event_index })
+        let &RingSettings { len, segments_max, has_event_index, barriers, .. } = settings;
+        Ok(Self { buffer, layout, len, segments_max, has_event_index, barriers })
     }
 
     pub(super) fn addresses(&self) -> QueueAddresses {
@@ -68,6 +69,7 @@ impl RingMemory {
         let element = self.layout.available + ELEMENTS + 2 * usize::from(index & (self.len - 1));
         self.buffer.store_u16(element, head, Relaxed);
         // Release: a device that sees the index sees the chain and the request in it.
+        self.barriers.of_platform();
         self.buffer.store_u16(self.layout.available + INDEX, index.wrapping_add(1), Release);
     }
 
@@ -75,7 +77,7 @@ impl RingMemory {
     pub(super) fn device_wants_notify(&self, old: u16, new: u16) -> bool {
         // Either the device sees the available index that was stored, or the driver sees the device's request for a
         // notification: the device stores, fences and loads in the opposite order.
-        core::sync::atomic::fence(SeqCst);
+        self.barriers.full();
         if self.has_event_index {
             let event = self.buffer.load_u16(self.layout.used + ELEMENTS + 8 * usize::from(self.len), Relaxed);
             passes(event, old, new)
@@ -86,7 +88,9 @@ impl RingMemory {
 
     /// Loads the used index. Acquire: what the device wrote before it advanced the index is visible.
     pub(crate) fn device_used_index(&self) -> u16 {
-        self.buffer.load_u16(self.layout.used + INDEX, Acquire)
+        let index = self.buffer.load_u16(self.layout.used + INDEX, Acquire);
+        self.barriers.of_platform();
+        index
     }
 
     /// Returns id and length, each loaded once.
@@ -110,7 +114,7 @@ impl RingMemory {
     /// Returns whether the device is past `index`, checked after the request for an interrupt is visible to it.
     pub(super) fn has_used_after_fence(&self, index: u16) -> bool {
         // As in `device_wants_notify`, with the parts swapped.
-        core::sync::atomic::fence(SeqCst);
+        self.barriers.full();
         self.device_used_index() != index
     }
 }

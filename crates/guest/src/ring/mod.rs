@@ -4,6 +4,7 @@
 //! index, ids, lengths) is loaded once and checked against that state. After a protocol violation the ring stays
 //! broken. Nothing here locks or waits: that is up to the [`queue`](crate::queue). Source: virtio 1.3 §2.7.
 
+mod barriers;
 mod free;
 mod layout;
 mod memory;
@@ -15,6 +16,7 @@ use crate::{
     transport::QueueAddresses,
 };
 
+pub use barriers::Barriers;
 use free::FreeList;
 pub use layout::LEN_MAX;
 use layout::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
@@ -42,6 +44,8 @@ pub struct RingSettings {
     pub is_indirect: bool,
     /// VIRTIO_F_EVENT_IDX.
     pub has_event_index: bool,
+    /// VIRTIO_F_ORDER_PLATFORM.
+    pub barriers: Barriers,
 }
 
 /// A chain that the device has used.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use transom_guest::{
     channel::Channel,
-    device::{DeviceError, VirtioFs},
+    device::{DeviceError, VirtioFs, feature::ORDER_PLATFORM},
     dma::{ACCESS_PLATFORM, Direct, DmaChoice, DmaError},
     transport::TransportError,
 };
@@ -58,6 +58,18 @@ fn a_device_that_would_need_private_memory_is_refused_before_it_is_given_any() {
     assert_eq!(bring_up(&fake, &private).err(), Some(DeviceError::Dma(DmaError::Unmappable)));
     let platform = DmaChoice { platform: private.direct.clone(), ..private };
     assert_eq!(bring_up(&fake, &platform).unwrap().features(), ALL | ACCESS_PLATFORM);
+}
+
+#[test]
+fn a_device_in_hardware_is_driven_with_its_barriers() {
+    let fake = Arc::new(Fake::new(ALL | ORDER_PLATFORM, 1, 64));
+    let device = bring_up(&fake, &direct()).unwrap();
+    assert_eq!((device.features(), fake.taken_features()), (ALL | ORDER_PLATFORM, ALL | ORDER_PLATFORM));
+    std::thread::scope(|scope| {
+        scope.spawn(|| fake.serve(1, echo));
+        (0..100).for_each(|_| call(&device, 0, &[1; 100], &[2; 9]).unwrap());
+        drop(device);
+    });
 }
 
 #[test]

@@ -69,16 +69,19 @@ fn only_what_was_written_is_copied_out_and_everything_is_given_back() {
 
 #[test]
 fn callers_wait_for_a_pool_that_is_full_and_get_their_bytes() {
-    let pool = pool(32, WhenFull::Wait(u64::MAX));
+    // Ten pages are for rings and heads. Each call takes one page and then one more, so of six callers one can always
+    // go on, whatever the others hold.
+    let pool = pool(18, WhenFull::Wait(u64::MAX));
     let fake = Arc::new(Fake::new(ALL, 1, 16));
     let device = &device(&fake, &pool);
+    assert_eq!(device.dma_counts().pool_used_bytes, 10 * 4096);
     thread::scope(|scope| {
         scope.spawn(|| fake.serve(1, echo));
         let callers: Vec<_> = (0..6u8)
             .map(|caller| {
                 scope.spawn(move || {
                     for round in 0..200usize {
-                        call(device, 0, &[caller; 40], &vec![round as u8; 1 + round * 173 % 9000]).unwrap();
+                        call(device, 0, &[caller; 40], &vec![round as u8; 1 + round * 173 % 4000]).unwrap();
                     }
                 })
             })

@@ -8,6 +8,7 @@ mod cooperative;
 mod dma;
 mod fake;
 mod hostile;
+mod incoherent;
 mod interrupted;
 mod memory;
 mod pages;

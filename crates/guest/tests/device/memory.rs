@@ -67,6 +67,13 @@ pub(crate) fn allocate(len_bytes: usize) -> DmaMemory {
     unsafe { DmaMemory::new(start, len_bytes, start.addr().get() as u64) }
 }
 
+/// Returns memory that the device finds at another address than the driver; `start` is the driver's alone.
+#[allow(dead_code, reason = "for the tests of the device")]
+pub(crate) fn view(start: NonNull<u8>, len_bytes: usize, address: u64) -> DmaMemory {
+    // SAFETY: the memory is one that `allocate` has returned and that was given up for this.
+    unsafe { DmaMemory::new(start, len_bytes, address) }
+}
+
 fn layout(len_bytes: usize) -> Layout {
     Layout::from_size_align(len_bytes.max(1), 4096).expect("the length is that of a buffer")
 }

@@ -8,7 +8,7 @@ use std::{
 use proptest::prelude::*;
 use transom_guest::{
     dma::{Direct, DmaOps},
-    ring::{Ring, RingSettings, Segment, Used},
+    ring::{Barriers, Ring, RingSettings, Segment, Used},
     transport::Transport,
 };
 
@@ -38,8 +38,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn ring(fake: &Arc<Fake>, is_rich: bool) -> Ring {
     let ops: Arc<dyn DmaOps> = Arc::new(Direct::new(&*Box::leak(Box::new(Heap::new()))));
-    let settings =
-        RingSettings { len: 8, chains_max: 8, segments_max: 6, is_indirect: is_rich, has_event_index: is_rich };
+    let settings = RingSettings {
+        len: 8,
+        chains_max: 8,
+        segments_max: 6,
+        is_indirect: is_rich,
+        has_event_index: is_rich,
+        barriers: if is_rich { Barriers::Platform } else { Barriers::Processors },
+    };
     let ring = Ring::new(&ops, settings).unwrap();
     FakeTransport(Arc::clone(fake)).start_queue(1, 8, ring.addresses()).unwrap();
     ring

@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "gives unused memory to the allocator")]
 
-use alloc::alloc::{alloc_zeroed, dealloc};
+use alloc::{
+    alloc::{alloc_zeroed, dealloc},
+    sync::Arc,
+};
 use core::{
     alloc::{GlobalAlloc, Layout},
     ptr::{self, NonNull},
@@ -47,9 +50,20 @@ unsafe extern "C" {
 
 /// Initialises the heap. Call this once, before any allocation.
 pub(super) fn begin() {
-    // SAFETY: only the heap is after the kernel: the loader's notes and tables are below it, and the machine has more
-    // memory than this. `begin` is called once.
-    unsafe { HEAP.0.lock().init(&raw mut heap_start, arch::HEAP_LEN) };
+    let len_bytes = heap_len();
+    // SAFETY: only the heap is after the kernel: the loader's notes and tables are below it, and the machine has this
+    // much memory. `begin` is called once.
+    unsafe { HEAP.0.lock().init(&raw mut heap_start, len_bytes) };
+}
+
+/// Returns the length of the heap, in bytes.
+pub(super) fn heap_len() -> usize {
+    arch::heap_len((&raw const heap_start).addr())
+}
+
+/// Returns the number of bytes of the heap that are in use.
+pub(super) fn used() -> usize {
+    HEAP.0.lock().used()
 }
 
 /// Returns a device's window, without the part that is not mapped to itself.
@@ -98,4 +112,22 @@ impl DirectMemory for Identity {
     fn contiguous_len_max(&self) -> usize {
         usize::MAX
     }
+}
+
+/// Memory for devices that lives as long as this.
+struct Owned(DmaMemory);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: as in `pool`; whoever had the memory has dropped it.
+        Identity.free(unsafe { DmaMemory::new(self.0.start(), self.0.len(), self.0.address()) });
+    }
+}
+
+/// Allocates memory that only the operations of one device use. Returns it with its owner.
+pub(super) fn pool(len_bytes: usize) -> Option<(DmaMemory, Arc<dyn Send + Sync>)> {
+    let owned = Owned(Identity.allocate(len_bytes)?);
+    // SAFETY: the owner itself accesses nothing, and outlives this value.
+    let pool = unsafe { DmaMemory::new(owned.0.start(), len_bytes, owned.0.address()) };
+    Some((pool, Arc::new(owned)))
 }

@@ -5,6 +5,7 @@
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
 mod arch;
 mod console;
+mod dma;
 mod interrupts;
 mod lock;
 mod memory;

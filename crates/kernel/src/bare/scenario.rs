@@ -1,6 +1,6 @@
 //! The scenario that the kernel runs on a share. The host prepares `input` and `many`, and checks `output` afterwards.
 
-use alloc::{format, string::String, vec, vec::Vec};
+use alloc::{format, string::String, vec};
 
 use transom_guest::{
     Errno,
@@ -58,16 +58,15 @@ pub(super) fn run_steps(fs: &Fs<Bare>, steps: &[(&str, Step)]) -> Result<(), Ste
 /// Writes the bytes of `input` to `output` in reverse order.
 fn reverse(fs: &Fs<Bare>) -> Result<String, Errno> {
     let input = fs.open_read("input")?;
-    let mut bytes = Vec::new();
-    loop {
-        let at = bytes.len();
-        bytes.resize(at + PIECE_LEN, 0);
-        let len = input.read(&mut bytes[at..])?;
-        bytes.truncate(at + len);
-        if len == 0 {
-            break;
-        }
+    let mut bytes = vec![0; input.metadata()?.len() as usize];
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = bytes.len().min(at + PIECE_LEN);
+        let len = input.read(&mut bytes[at..end])?;
+        expect(len > 0)?;
+        at += len;
     }
+    expect(input.read(&mut [0])? == 0)?;
     bytes.reverse();
     let output = fs.create("output")?;
     output.write_all(&bytes)?;

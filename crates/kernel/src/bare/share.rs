@@ -1,6 +1,6 @@
 //! A file system, from its transport to its root directory: what a kernel does to mount one.
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::sync::{Arc, Weak};
 use core::array;
 
 use transom_guest::{
@@ -8,7 +8,7 @@ use transom_guest::{
     channel::Channel,
     dax::{DaxOptions, WINDOW_ID},
     device::{QueueCounts, Settings, VirtioFs},
-    dma::{Direct, DmaChoice},
+    dma::DmaCounts,
     fs::Fs,
     session::{Session, SessionConfig},
     transport::Transport,
@@ -19,7 +19,7 @@ use transom_wire::{config::QUEUE_FIRST_REQUEST, ops::init::InitFlags};
 use super::{
     Failure, arch,
     console::say,
-    interrupts, memory,
+    dma, interrupts, memory,
     platform::{Bare, LOST_NS},
     processors, scenario,
 };
@@ -33,13 +33,31 @@ pub(super) enum Wait {
     Sleeping,
 }
 
-/// Returns the counters of a queue of the device.
-type Counts = dyn Fn(u16) -> Option<QueueCounts>;
+/// What the device counts, whichever transport it is on.
+trait Counts {
+    /// Returns the counters of a queue.
+    fn queue_counts(&self, queue: u16) -> Option<QueueCounts>;
+
+    /// Returns the counters of the DMA operations.
+    fn dma_counts(&self) -> DmaCounts;
+}
+
+impl<T: Transport + 'static> Counts for VirtioFs<Bare, T> {
+    fn queue_counts(&self, queue: u16) -> Option<QueueCounts> {
+        self.queue_counts(queue)
+    }
+
+    fn dma_counts(&self) -> DmaCounts {
+        self.dma_counts()
+    }
+}
 
 /// A mounted file system.
 pub(super) struct Share {
     fs: Fs<Bare>,
-    counts: Box<Counts>,
+    features: u64,
+    /// Not kept alive by this, so that unmounting resets it.
+    device: Weak<dyn Counts>,
 }
 
 impl Share {
@@ -49,10 +67,12 @@ impl Share {
         platform: &Arc<Bare>,
         wait: Wait,
     ) -> Result<Self, Failure> {
-        let dma = DmaChoice { direct: Some(Arc::new(Direct::new(memory::Identity))), ..DmaChoice::default() };
+        let dma = dma::choice(platform, transport.device_features()?)?;
         let poll_max_ns = if wait == Wait::Polling { u32::MAX } else { 0 };
         let settings = Settings { poll_max_ns, pollers_max: 1, ..Settings::default() };
+        let before = memory::used();
         let device = VirtioFs::new(transport, Arc::clone(platform), &dma, settings)?;
+        say!("memory: {} KiB for the device, of {} KiB", (memory::used() - before) >> 10, memory::heap_len() >> 10);
         say!("tag: {}", alloc::string::String::from_utf8_lossy(device.tag()));
         let device = Arc::new(device);
         let channel: Arc<dyn Channel> = Arc::clone(&device) as Arc<dyn Channel>;
@@ -63,19 +83,19 @@ impl Share {
         let config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
         let session = Session::begin(channel, Arc::clone(platform), config)?;
         say!("FUSE minor {}", session.negotiated().minor);
+        let options = CacheOptions::for_memory(memory::heap_len());
         let volume = match window {
-            Some(window) => Volume::with_window(session, CacheOptions::default(), window, DaxOptions::default()),
-            None => Volume::new(session, CacheOptions::default()),
+            Some(window) => Volume::with_window(session, options, window, DaxOptions::default()),
+            None => Volume::new(session, options),
         };
-        // Not kept alive by this, so that unmounting resets it.
-        let device = Arc::downgrade(&device);
-        let counts = Box::new(move |queue| device.upgrade().and_then(|device| device.queue_counts(queue)));
-        Ok(Self { fs: Fs::new(Arc::new(volume)), counts })
+        let (features, device) = (device.features(), Arc::downgrade(&device) as Weak<dyn Counts>);
+        Ok(Self { fs: Fs::new(Arc::new(volume)), features, device })
     }
 
     /// Reads, writes and changes names.
     pub(super) fn use_it(&self) -> Result<(), Failure> {
-        Ok(scenario::run(&self.fs)?)
+        scenario::run(&self.fs)?;
+        dma::count(self)
     }
 
     /// Ends the session and resets the device.
@@ -93,7 +113,18 @@ impl Share {
 
     /// Returns the counters of a request queue.
     pub(super) fn queue_counts(&self, queue: u16) -> QueueCounts {
-        (self.counts)(QUEUE_FIRST_REQUEST as u16 + queue).unwrap_or_default()
+        let queue = QUEUE_FIRST_REQUEST as u16 + queue;
+        self.device.upgrade().and_then(|device| device.queue_counts(queue)).unwrap_or_default()
+    }
+
+    /// Returns the features that the driver has negotiated.
+    pub(super) fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Returns the counters of the device's DMA operations.
+    pub(super) fn dma_counts(&self) -> DmaCounts {
+        self.device.upgrade().map(|device| device.dma_counts()).unwrap_or_default()
     }
 
     /// Sends a few hundred requests without a trace on the host, and goes on until one was waited for: a reply that

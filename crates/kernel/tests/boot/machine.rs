@@ -21,6 +21,12 @@ pub(crate) enum Attachment {
     Pci,
     /// On the PCI bus, with a window: QEMU's generic device.
     PciWithWindow,
+    /// On the PCI bus, and the device accesses memory as the platform says.
+    PciOfPlatform,
+    /// On the PCI bus of a machine with one processor and 16 MiB of memory.
+    PciOfSixteen,
+    /// As `PciWithWindow`, and the kernel only measures its page tables.
+    Table,
     /// On virtio-mmio in a microvm.
     Memory,
     /// The same, with the interface of before virtio 1.0.
@@ -52,14 +58,19 @@ impl Attachment {
         if self.architecture() == "x86_64" { 33 } else { 0 }
     }
 
+    /// Returns whether the device has a window.
+    pub(crate) fn has_window(self) -> bool {
+        matches!(self, Self::PciWithWindow | Self::Table)
+    }
+
     /// Returns the machine's type and what it needs to start and to end.
     fn machine(self) -> (&'static str, &'static [&'static str]) {
         const PC: &[&str] = &["-cpu", "max", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         const PC_OF_TWO: &[&str] = &["-cpu", "max", "-smp", "2", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         match self {
-            Self::Pci | Self::PciWithWindow => ("q35", PC_OF_TWO),
+            Self::Pci | Self::PciWithWindow | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
-            Self::OtherPci | Self::Nothing => ("q35", PC),
+            Self::PciOfSixteen | Self::Table | Self::OtherPci | Self::Nothing => ("q35", PC),
             Self::Aarch64 => ("virt", &["-cpu", "max", "-smp", "2"]),
             // The kernel runs without firmware.
             Self::Riscv64 => ("virt", &["-bios", "none", "-smp", "2"]),
@@ -68,8 +79,11 @@ impl Attachment {
 
     fn device(self) -> Option<&'static str> {
         match self {
-            Self::Pci => Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2"),
-            Self::PciWithWindow => {
+            Self::Pci | Self::PciOfSixteen => Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2"),
+            Self::PciOfPlatform => {
+                Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2,iommu_platform=on")
+            }
+            Self::PciWithWindow | Self::Table => {
                 Some("vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=3,vq_size=1024,config_size=40")
             }
             Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
@@ -95,7 +109,7 @@ impl Machine {
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
         let program = match attachment {
-            Attachment::PciWithWindow => tools.qemu_with_window(None),
+            Attachment::PciWithWindow | Attachment::Table => tools.qemu_with_window(None),
             Attachment::Aarch64 => tools.qemu_of(Architecture::Aarch64),
             Attachment::Riscv64 => tools.qemu_of(Architecture::Riscv64),
             _ => tools.qemu(None, true),
@@ -112,13 +126,14 @@ impl Machine {
     /// Runs `kernel` with the daemon at `socket`, until the machine ends. Keeps files in `dir`.
     pub(crate) fn run(mut self, kernel: &Path, socket: &Path, dir: &Path) -> Output {
         let (machine, more) = self.attachment.machine();
+        let memory = if self.attachment == Attachment::PciOfSixteen { "16M" } else { "256M" };
         let chardev = format!("socket,id=fs,path={}", socket.display());
         let is_legacy = self.attachment == Attachment::LegacyMemory;
         let (console, errors) = (dir.join("console"), dir.join("errors"));
         self.command
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-machine", &format!("{machine},memory-backend=memory"), "-accel", "tcg"])
-            .args(["-m", "256M", "-object", "memory-backend-memfd,id=memory,size=256M,share=on"])
+            .args(["-m", memory, "-object", &format!("memory-backend-memfd,id=memory,size={memory},share=on")])
             // QEMU's default for virtio-mmio is the legacy interface.
             .args(["-global", &format!("virtio-mmio.force-legacy={is_legacy}")])
             .arg("-kernel")
@@ -127,6 +142,9 @@ impl Machine {
             .arg(format!("file:{}", console.display()))
             .args(more)
             .args(["-chardev", &chardev]);
+        if self.attachment == Attachment::Table {
+            self.command.args(["-append", "table"]);
+        }
         if let Some(device) = self.attachment.device() {
             self.command.args(["-device", device]);
         }

@@ -19,7 +19,7 @@ use super::{Health, Queue, QueueSettings};
 use crate::{
     channel::{ChannelError, Message, OwnedMessage, Sink, Source},
     dma::{Direct, DmaOps},
-    ring::RingSettings,
+    ring::{Barriers, RingSettings},
     transport::{InterruptCounter, InterruptWait as _, QueueAddresses, ShmRegion, Transport, TransportError},
 };
 use platform::{Leaked, Model, at};
@@ -119,7 +119,14 @@ fn queue_with(
     let (platform, line) = (Arc::new(Model), Arc::new(QueueTransport::new(interrupt)));
     let ops: Arc<dyn DmaOps> = Arc::new(Direct::new(Leaked));
     let health = Health::new(Arc::clone(&platform), Arc::clone(&line) as Arc<dyn Transport>);
-    let ring = RingSettings { len: LEN, chains_max, segments_max: 2, is_indirect: true, has_event_index };
+    let ring = RingSettings {
+        len: LEN,
+        chains_max,
+        segments_max: 2,
+        is_indirect: true,
+        has_event_index,
+        barriers: Barriers::default(),
+    };
     let settings = QueueSettings { index: 1, ring, data_len_max: 4096, poll_max_ns: 0, pollers_max: 0 };
     (Queue::new(settings, platform, Arc::clone(&line), ops, health).unwrap(), line)
 }

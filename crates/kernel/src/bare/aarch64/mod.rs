@@ -25,11 +25,16 @@ const DEVICE_TREE: usize = 0x4000_0000;
 /// PSCI's error for a processor that does not exist.
 const INVALID_PARAMETERS: i64 = -2;
 
-/// Length of the heap after the kernel, in bytes.
-pub(super) const HEAP_LEN: usize = 128 << 20;
+/// Length of the heap after the kernel, in bytes. The machine must have this much memory.
+const HEAP_LEN: usize = 128 << 20;
 
 /// Addresses below this are mapped to themselves: the 512 entries of the only table, of 1 GiB each.
 pub(super) const IDENTITY_LEN: u64 = 512 << 30;
+
+/// Returns the length of the heap, in bytes.
+pub(super) fn heap_len(_start: usize) -> usize {
+    HEAP_LEN
+}
 
 /// Writes a byte to the console.
 pub(super) fn put(byte: u8) {

@@ -27,14 +27,19 @@ const TEST: u64 = 0x0010_0000;
 const PASS: u32 = 0x5555;
 const FAIL: u32 = 1 << 16 | 0x3333;
 
-/// Length of the heap after the kernel, in bytes.
-pub(super) const HEAP_LEN: usize = 128 << 20;
+/// Length of the heap after the kernel, in bytes. The machine must have this much memory.
+const HEAP_LEN: usize = 128 << 20;
 
 /// Addresses that can be used: there are no page tables.
 pub(super) const IDENTITY_LEN: u64 = 1 << 56;
 
 /// Where the loader has left the device tree.
 static DEVICE_TREE: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the length of the heap, in bytes.
+pub(super) fn heap_len(_start: usize) -> usize {
+    HEAP_LEN
+}
 
 /// Writes a byte to the console.
 pub(super) fn put(byte: u8) {

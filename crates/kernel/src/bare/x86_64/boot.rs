@@ -24,6 +24,7 @@ global_asm!(
     .global start
 start:
     cli
+    mov dword ptr [start_info], ebx
     mov esp, offset stacks + 262144
     mov eax, offset page_directories
     or eax, 3
@@ -115,6 +116,10 @@ gdt_pointer:
     .long gdt
 
     .section .bss
+    .balign 4
+    .global start_info
+start_info:
+    .skip 4
     .balign 4096
 page_map:
     .skip 4096

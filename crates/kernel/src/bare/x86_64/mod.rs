@@ -13,6 +13,7 @@ mod ports;
 mod processor;
 mod second;
 mod shootdown;
+mod start_info;
 mod tables;
 mod traps;
 mod walk;
@@ -49,8 +50,8 @@ const MAY_SEND: u8 = 1 << 5;
 const ALL_WELL: u32 = 16;
 const FAILED: u32 = 17;
 
-/// Length of the heap after the kernel, in bytes. The machine must have this much memory above 2 MiB.
-pub(super) const HEAP_LEN: usize = 128 << 20;
+/// Maximum length of the heap after the kernel, in bytes.
+const HEAP_LEN_MAX: usize = 128 << 20;
 
 /// Addresses below this are mapped to themselves.
 pub(super) const IDENTITY_LEN: u64 = 512 << 30;
@@ -75,6 +76,11 @@ enum Way {
     Messages(u16),
     /// INTx.
     Line,
+}
+
+/// Returns the length of the heap that begins at `start`, in bytes: the rest of the machine's memory there, or a part.
+pub(super) fn heap_len(start: usize) -> usize {
+    start_info::memory_from(start, HEAP_LEN_MAX)
 }
 
 /// Writes a byte to the console.
@@ -141,6 +147,10 @@ pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
 fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
     adopted::run(platform)?;
     let share = Share::mount(function.open(Interrupts::Polling)?, platform, Wait::Polling)?;
+    if start_info::command_line() == mapping::TABLE {
+        mapping::measure(share.fs())?;
+        return share.unmount();
+    }
     share.use_it()?;
     let has_window = share.has_window();
     if has_window {

@@ -4,8 +4,10 @@
 //! the page, which a [`View`](view::Pages) enters into the page tables. Mappings are listed under `MAPPINGS`, which is
 //! not held while a fault is served.
 
+mod holes;
 mod parallel;
 mod scenario;
+mod table;
 mod view;
 
 use alloc::{sync::Arc, vec::Vec};
@@ -18,7 +20,6 @@ use transom_guest::{
     Errno,
     dax::{
         RANGE_LEN,
-        backing::FileBacking,
         entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
         fault::{Fault, FaultOutcome, Intent, View},
         mapped::Mapped,
@@ -27,11 +28,14 @@ use transom_guest::{
     volume::OpenFile,
 };
 
-use super::{copy, tables};
+use super::{copy, page, tables};
 use crate::bare::{lock::Lock, platform::Bare};
 
 pub(super) use parallel::run_on_both;
 pub(super) use scenario::run;
+pub(super) use table::{COMMAND as TABLE, measure};
+
+use holes::{Holes, Sparse};
 use view::Pages;
 
 /// Every mapping, for faults.
@@ -59,6 +63,7 @@ struct State {
     open: Arc<OpenFile<Bare>>,
     sharing: Sharing,
     order: Order,
+    holes: Holes,
     /// Faults that were served.
     served: AtomicU64,
 }
@@ -67,6 +72,17 @@ impl Mapping {
     /// Maps `len_bytes` of a file, with entries of at most `order`. Errors: ENODEV if the file is not in the window,
     /// ENOMEM if no addresses are left.
     fn new(file: &File<Bare>, len_bytes: usize, sharing: Sharing, order: Order) -> Result<Self, Errno> {
+        Self::with_holes(file, len_bytes, sharing, order, Holes::OfTheFile)
+    }
+
+    /// As [`Self::new`], with a choice for holes.
+    fn with_holes(
+        file: &File<Bare>,
+        len_bytes: usize,
+        sharing: Sharing,
+        order: Order,
+        holes: Holes,
+    ) -> Result<Self, Errno> {
         let open = Arc::clone(file.as_open_file());
         let mapped = open.inode().ranges().ok_or(Errno::NODEV)?.mapped();
         let len = len_bytes.next_multiple_of(RANGE_LEN as usize);
@@ -76,7 +92,7 @@ impl Mapping {
         }
         let pages = Arc::new(Pages::new(start..start + len));
         mapped.attach(Arc::clone(&pages) as Arc<dyn View>);
-        let state = Arc::new(State { pages, mapped, open, sharing, order, served: AtomicU64::new(0) });
+        let state = Arc::new(State { pages, mapped, open, sharing, order, holes, served: AtomicU64::new(0) });
         MAPPINGS.lock().push(Arc::clone(&state));
         Ok(Self(state))
     }
@@ -148,7 +164,7 @@ impl State {
             (true, Sharing::Private) => Intent::Copy,
         };
         self.served.fetch_add(1, Ordering::Relaxed);
-        let backing = FileBacking::new(self.open.inode());
+        let backing = Sparse::new(&self.open, self.holes);
         let fault = Fault { page, order: self.order, intent };
         let outcome = self.mapped.fault_through(&backing, &*self.pages, fault, |_| Ok(()));
         // The access is repeated if the mapping was removed meanwhile: another one may be there now.

@@ -32,16 +32,19 @@ const FILES: [&str; 2] = ["left", "right"];
 const REPLACEMENTS: usize = 200;
 /// Random reads of each processor while they take each other's ranges.
 const READS: usize = 300;
+/// Times that a file is cut to one page and grows again.
+const CUTS: usize = 100;
 /// Flushes, each after a store of the other processor.
 const FLUSHES: usize = 100;
 
 /// Runs all steps on a share with a window.
 pub(in crate::bare) fn run_on_both(fs: &Fs<Bare>) -> Result<(), StepError> {
-    let steps: [(&str, Step); 5] = [
+    let steps: [(&str, Step); 6] = [
         ("prepare two files", prepare),
         ("replace a mapping that the other processor reads", replace),
         ("flush what the other processor stores", flush),
         ("take ranges that the other processor reads", reclaim),
+        ("cut a file that the other processor reads", cut),
         ("remove the files", remove),
     ];
     scenario::run_steps(fs, &steps)
@@ -184,6 +187,44 @@ fn reclaim(fs: &Fs<Bare>) -> Result<String, Errno> {
     };
     processors::on_both(reader(0)?, reader(1)?);
     Ok(format!("{READS} reads each"))
+}
+
+/// One processor cuts a file, lets it grow again, and writes a page of it. The other processor reads that page, and
+/// another file that takes the ranges: it sees the page, zeros, or that there is no page.
+fn cut(fs: &Fs<Bare>) -> Result<String, Errno> {
+    const CUT: usize = HUGE / PAGE + 3;
+    let (file, other) = (open(fs, 0)?, open(fs, 1)?);
+    let mapping = Mapping::new(&file, LEN, Sharing::Shared, Order::Huge)?;
+    let others = Mapping::new(&other, LEN, Sharing::Shared, Order::Huge)?;
+    let cuts = Arc::new(AtomicUsize::new(0));
+    let theirs_cuts = Arc::clone(&cuts);
+    let ours = move || {
+        let page = vec![byte_of(0, CUT); PAGE];
+        for _ in 0..CUTS {
+            file.set_len(PAGE as u64)?;
+            file.set_len(LEN as u64)?;
+            expect(file.write_at((CUT * PAGE) as u64, &page)? == PAGE)?;
+            advance(&cuts);
+        }
+        Ok(())
+    };
+    let theirs = move || {
+        let mut random = random(19);
+        let mut bytes = vec![0; READ_LEN];
+        while theirs_cuts.load(Ordering::SeqCst) < CUTS {
+            match mapping.load(CUT * PAGE, &mut bytes) {
+                Ok(()) => expect(bytes.iter().all(|&byte| byte == byte_of(0, CUT) || byte == 0))?,
+                Err(error) => expect(error == Errno::FAULT)?,
+            }
+            let page = random(LEN / PAGE);
+            others.load(page * PAGE, &mut bytes)?;
+            expect(bytes.iter().all(|&byte| byte == byte_of(1, page)))?;
+        }
+        mapping.load(CUT * PAGE, &mut bytes)?;
+        expect(bytes.iter().all(|&byte| byte == byte_of(0, CUT)))
+    };
+    processors::on_both(ours, theirs);
+    Ok(format!("{CUTS} times, and it has seen nothing else"))
 }
 
 fn remove(fs: &Fs<Bare>) -> Result<String, Errno> {

@@ -8,7 +8,7 @@ use transom_guest::{
     fs::{File, Fs, OpenOptions},
 };
 
-use super::{Mapping, Sharing};
+use super::{Holes, Mapping, Sharing, page};
 use crate::bare::{
     platform::Bare,
     scenario::{self, Step, StepError, expect},
@@ -23,12 +23,13 @@ const ACCESSES: usize = 1000;
 
 /// Runs all steps on a share with a window.
 pub(in crate::bare) fn run(fs: &Fs<Bare>) -> Result<(), StepError> {
-    let steps: [(&str, Step); 6] = [
+    let steps: [(&str, Step); 7] = [
         ("map with large entries", large),
         ("map with small entries", small),
         ("flush what was stored", flush),
         ("private copies", private),
         ("truncate a mapped file", truncate),
+        ("holes are zeros", holes),
         ("the window is smaller than the file", random),
     ];
     scenario::run_steps(fs, &steps)
@@ -168,6 +169,55 @@ fn truncate(fs: &Fs<Bare>) -> Result<String, Errno> {
     file.close()?;
     fs.remove_file("cut")?;
     Ok(String::from("what is cut off is gone, and grows again as zeros"))
+}
+
+/// A load in a hole maps zeros that all holes share, 2 MiB by one entry, and takes nothing of the window. A store to a
+/// page splits the entry, or replaces it.
+fn holes(fs: &Fs<Bare>) -> Result<String, Errno> {
+    const RANGES: usize = 8;
+    let file = fs.open("holes", &OpenOptions::new().read(true).write(true).create_new(true))?;
+    file.set_len((RANGES * HUGE) as u64)?;
+    let map = |sharing, order| Mapping::with_holes(&file, RANGES * HUGE, sharing, order, Holes::Zeros);
+    let (huge, small) = (map(Sharing::Shared, Order::Huge)?, map(Sharing::Shared, Order::Small)?);
+    let private = map(Sharing::Private, Order::Huge)?;
+    let mapped = || fs.volume().window().map_or(0, |window| window.counts().mapped);
+    let before = mapped();
+    let physical = |mapping: &Mapping, at: usize| mapping.entry(at).map(|entry| (entry.order, entry.physical as usize));
+    let zeros = page::zeros().ok_or(Errno::NOMEM)?;
+    for range in 0..RANGES {
+        check(&huge, range * HUGE, &vec![0; HUGE])?;
+        expect(physical(&huge, range * HUGE) == Some((Order::Huge, zeros)))?;
+    }
+    expect(huge.take_served() == RANGES as u64 && mapped() == before)?;
+    // The entry is split for the page that is stored to: the mapping with large entries loses it, and maps each page
+    // for itself from then on.
+    small.store(3 * PAGE, b"split")?;
+    expect(mapped() == before + 1)?;
+    expect(physical(&huge, 0).is_none() && small.entry(3 * PAGE).is_some_and(|entry| entry.is_writable))?;
+    check(&huge, 3 * PAGE, b"split\0")?;
+    check(&huge, 2 * PAGE, &[0; PAGE])?;
+    expect(huge.entry(3 * PAGE).is_some_and(|entry| entry.order == Order::Small))?;
+    // A store by a large entry replaces that of zeros.
+    huge.store(HUGE, b"replaced")?;
+    expect(physical(&huge, HUGE).is_some_and(|(order, at)| order == Order::Huge && at != zeros))?;
+    check(&small, HUGE, b"replaced\0")?;
+    // A private copy of zeros is of this mapping only, and fills no hole.
+    private.store(2 * HUGE + PAGE, b"own")?;
+    check(&huge, 2 * HUGE, &vec![0; HUGE])?;
+    check(&private, 2 * HUGE + PAGE, b"own\0")?;
+    expect(mapped() == before + 2)?;
+    let stored = huge.sync()?;
+    expect(stored == [3..4, Order::Huge.pages(512)])?;
+    let mut read = vec![1; RANGES * HUGE];
+    expect(file.read_at(0, &mut read)? == read.len())?;
+    let mut wanted = vec![0; RANGES * HUGE];
+    wanted[3 * PAGE..3 * PAGE + 5].copy_from_slice(b"split");
+    wanted[HUGE..HUGE + 8].copy_from_slice(b"replaced");
+    expect(read == wanted)?;
+    drop((huge, small, private));
+    file.close()?;
+    fs.remove_file("holes")?;
+    Ok(format!("{RANGES} entries of 2 MiB for none of the window, one of them split"))
 }
 
 /// Random loads and stores through two mappings of the file, compared with memory.

@@ -15,7 +15,10 @@ use transom_guest::{
     },
 };
 
-use super::tables::{self, Entry};
+use super::{
+    page,
+    tables::{self, Entry},
+};
 
 const PAGE: usize = PAGE_LEN as usize;
 const HUGE: usize = RANGE_LEN as usize;
@@ -67,23 +70,13 @@ impl Pages {
         (start / HUGE * HUGE..end).step_by(HUGE).map(move |part| part.max(start)..end.min(part + HUGE))
     }
 
-    /// Returns the entry for an address.
-    pub(super) fn entry(&self, address: usize) -> Option<Entry> {
-        let _changing = tables::CHANGING.lock();
-        tables::get(address)
-    }
-}
-
-impl View for Pages {
-    fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno> {
+    /// Maps `pages`, each to the physical address that `physical` returns for its own address; leaves private copies.
+    fn map(&self, pages: Range<u64>, physical: impl Fn(usize) -> u64, is_writable: bool) -> Result<(), Errno> {
         let _changing = tables::CHANGING.lock();
         self.check()?;
-        let first = self.addresses.start + (pages.start * PAGE_LEN) as usize;
+        let entry = |order, at| Entry { order, physical: physical(at), is_writable, is_copy: false, is_dirty: false };
+        let is_copy = |at| tables::get(at).is_some_and(|entry| entry.is_copy);
         for part in self.parts(&pages) {
-            let physical = |at: usize| (from.as_ptr() as usize + (at - first)) as u64;
-            let entry =
-                |order, at| Entry { order, physical: physical(at), is_writable, is_copy: false, is_dirty: false };
-            let is_copy = |at| tables::get(at).is_some_and(|entry| entry.is_copy);
             let is_huge = part.len() == HUGE && physical(part.start).is_multiple_of(RANGE_LEN);
             if is_huge && !part.clone().step_by(PAGE).any(is_copy) {
                 tables::set(part.start, entry(Order::Huge, part.start)).ok_or(Errno::NOMEM)?;
@@ -96,9 +89,23 @@ impl View for Pages {
         Ok(())
     }
 
-    fn install_zeros(&self, _: Range<u64>) -> Result<(), Errno> {
-        // A window maps holes as file pages, because the host may fill them at any time.
-        Err(Errno::OPNOTSUPP)
+    /// Returns the entry for an address.
+    pub(super) fn entry(&self, address: usize) -> Option<Entry> {
+        let _changing = tables::CHANGING.lock();
+        tables::get(address)
+    }
+}
+
+impl View for Pages {
+    fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno> {
+        let first = self.addresses.start + (pages.start * PAGE_LEN) as usize;
+        self.map(pages, |at| (from.as_ptr() as usize + (at - first)) as u64, is_writable)
+    }
+
+    /// All holes are the same zeros, which the processor refuses to store to.
+    fn install_zeros(&self, pages: Range<u64>) -> Result<(), Errno> {
+        let zeros = page::zeros().ok_or(Errno::NOMEM)?;
+        self.map(pages, |at| (zeros + at % HUGE) as u64, false)
     }
 
     fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno> {
