@@ -13,7 +13,7 @@ use transom_wire::{Handle, NodeId, ops::init::InitFlags};
 use super::{GENERATION_SHIFT, hand_over::Descriptors};
 use crate::{
     Errno,
-    migration::{self, Error, Inode, Limits, Location, Mode, State},
+    migration::{self, Error, Inode, Limits, Loaded, Location, Mode, State},
     passthrough::{Passthrough, inodes::InodeFd},
     sysfd::{FileHandle, MountId, path, stat},
 };
@@ -30,13 +30,14 @@ const REPORTED: [InitFlags; 4] = [
 ];
 
 impl Passthrough {
-    /// Goes on with the session in `bytes`; returns its flags, or `None` if there is no session in it.
-    pub(in crate::passthrough) fn loaded(&self, bytes: &[u8]) -> Result<Option<InitFlags>, Error> {
+    /// Goes on with the session in `bytes`, or returns `None` if there is no session in it.
+    pub(in crate::passthrough) fn loaded(&self, bytes: &[u8]) -> Result<Option<Loaded>, Error> {
         if let Some(obstacle) = self.migration_obstacle() {
             return Err(obstacle.into());
         }
-        let state = migration::decode(bytes, self.limits())?;
-        self.go_on(&state, None)
+        let mut state = migration::decode(bytes, self.limits())?;
+        let flags = self.go_on(&state, None)?;
+        Ok(flags.map(|flags| Loaded { flags, waiting: std::mem::take(&mut state.waiting) }))
     }
 
     /// Goes on with a session of another process of this host; returns its flags, or `None` without a session.
@@ -59,8 +60,12 @@ impl Passthrough {
 
     /// Goes on with the session in `state`. `descriptors` came with it from another process of this host.
     fn go_on(&self, state: &State<'_>, descriptors: Option<Descriptors>) -> Result<Option<InitFlags>, Error> {
-        if descriptors.is_none() && !(state.carried.is_empty() && state.locks.is_empty()) {
+        if descriptors.is_none() && !state.carried.is_empty() {
             return Err(Error::Malformed("descriptors, which do not travel to another host"));
+        }
+        let has_locks = !(state.locks.is_empty() && state.waiting.is_empty());
+        if descriptors.is_none() && has_locks && !self.config.migration.carries_locks {
+            return Err(Error::Refused("the source sent locks: start this daemon with --migration-locks=carry too"));
         }
         if state.inodes.is_empty() {
             return Ok(None);
@@ -343,7 +348,10 @@ impl<'a> Loader<'a> {
     fn add_locks(&mut self) -> Result<(), Error> {
         let descriptors = std::mem::take(&mut self.descriptors.locks);
         let own = |id: u64| self.places.get(&id).and_then(|&place| self.own[place]);
-        self.fs.take_over_locks(self.state, descriptors, own)
+        match self.is_handed_over {
+            true => self.fs.take_over_locks(self.state, descriptors, own),
+            false => self.fs.take_locks(self.state, own),
+        }
     }
 
     fn open(&mut self, fh: Handle, nodeid: NodeId, flags: OFlags) -> Result<(), Errno> {
