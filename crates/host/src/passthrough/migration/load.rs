@@ -130,6 +130,8 @@ struct Loader<'a> {
     state: &'a State<'a>,
     /// The places of inodes in the state, by number.
     places: HashMap<u64, usize>,
+    /// The same, by path.
+    by_path: HashMap<&'a [u8], usize>,
     stages: Vec<Stage>,
     /// Our numbers; `None` for inodes that are lost.
     own: Vec<Option<NodeId>>,
@@ -163,12 +165,18 @@ impl<'a> Loader<'a> {
             }
         }
         let places = state.inodes.iter().enumerate().map(|(place, inode)| (inode.id, place)).collect();
+        let by_path = state.inodes.iter().enumerate().filter_map(|(place, inode)| match &inode.location {
+            Location::Path(path) => Some((&**path, place)),
+            _ => None,
+        });
+        let by_path = by_path.collect();
         let open = state.handles.iter().map(|handle| handle.inode).collect();
         let count = state.inodes.len();
         Ok(Self {
             fs,
             state,
             places,
+            by_path,
             stages: vec![Stage::Waiting; count],
             own: vec![None; count],
             open,
@@ -222,6 +230,7 @@ impl<'a> Loader<'a> {
                 Some(&parent) => Ok(Some(parent)),
                 None => Err(Error::Malformed("an inode in an unknown directory")),
             },
+            Location::Path(path) => Ok(split(path).and_then(|(above, _)| self.by_path.get(above).copied())),
             _ => Ok(None),
         }
     }
@@ -241,7 +250,11 @@ impl<'a> Loader<'a> {
                 let parent = self.parent(place)?.and_then(|parent| self.own[parent]);
                 parent.ok_or(Errno::STALE).and_then(|parent| self.find(parent, name, inode))
             }
-            Location::Path(path) => self.find(NodeId::ROOT, path, inode),
+            // Below the directory if the guest knows it, so that the inode is found again after a rename above it.
+            Location::Path(path) => match self.parent(place)?.and_then(|above| self.own[above]).zip(split(path)) {
+                Some((directory, (_, name))) => self.find(directory, name, inode),
+                None => self.find(NodeId::ROOT, path, inode),
+            },
             Location::Handle(handle) => self.find_by_handle(handle),
         };
         match added {
@@ -397,6 +410,13 @@ impl Passthrough {
 
 pub(super) fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+/// Splits a path into that of the directory and a name in it.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = path.iter().rposition(|&byte| byte == b'/')?;
+    let (above, name) = (&path[..at], &path[at + 1..]);
+    (!matches!(name, b"" | b"." | b"..")).then_some((above, name))
 }
 
 fn is_by_handle(inode: &Inode<'_>) -> bool {
