@@ -66,6 +66,8 @@ complete -c transomd -l migration-mode -d 'How the source describes inodes to th
 file-handles\t'By file handles; source and destination share the same file system'"
 complete -c transomd -l migration-on-error -d 'What to do with an inode or an open file that cannot be carried over' -r -f -a "abort\t'The migration fails'
 guest-error\t'The guest gets errors for that inode'"
+complete -c transomd -l migration-locks -d 'What to do with POSIX locks of the host (--posix-lock)' -r -f -a "refuse\t'A guest that holds a lock or waits for one is not migrated'
+carry\t'The destination takes the locks when the source has let go of them'"
 complete -c transomd -l log-level -d 'Write messages of this level and above' -r -f -a "error\t'Failures'
 warn\t'Conditions that may cause failures later'
 info\t'Events of the share as a whole'

@@ -27,8 +27,8 @@ use crate::{
     backend::{self, BackendConfig, Monitor, VersionsRegion},
     changes::{self, Changes},
     options::{
-        CachePolicy, FileHandles, MigrationMode, MigrationOnError, MigrationOptions, Negotiation, Options, Owner,
-        OwnershipOptions, WindowOptions,
+        CachePolicy, FileHandles, MigrationLocks, MigrationMode, MigrationOnError, MigrationOptions, Negotiation,
+        Options, Owner, OwnershipOptions, WindowOptions,
     },
     start::Started,
     upgrade::{self, control::RingPosition},
@@ -263,6 +263,7 @@ fn migration_options(options: MigrationOptions) -> migration::Options {
             MigrationOnError::GuestError => migration::OnError::GuestError,
         },
         verify_handles: options.verify_handles,
+        carries_locks: options.locks == MigrationLocks::Carry,
     }
 }
 

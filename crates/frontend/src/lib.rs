@@ -99,6 +99,12 @@ impl FrontEnd {
 
     /// Negotiates over `stream` and shares the memory.
     pub fn over(stream: UnixStream, options: Options) -> anyhow::Result<Self> {
+        let ram = Ram::new(options.ram_bytes)?;
+        Self::with_memory(stream, options, ram)
+    }
+
+    /// Negotiates over `stream` and shares `ram`, which another front end may have filled: a guest that was migrated.
+    pub fn with_memory(stream: UnixStream, options: Options, ram: Ram) -> anyhow::Result<Self> {
         let mut channel = Channel::new(stream)?;
         let offered = channel.ask_u64(request::GET_FEATURES)?;
         ensure!(offered & VERSION_1 != 0, "the back end offers {offered:#x}, without VERSION_1");
@@ -131,7 +137,6 @@ impl FrontEnd {
             None => None,
         };
         channel.tell(request::SET_FEATURES, &u64s(&[features]), &[])?;
-        let ram = Ram::new(options.ram_bytes)?;
         let this = Self { channel, ram, protocol_features, queue_count, window, options, features };
         this.send_memory()?;
         Ok(this)

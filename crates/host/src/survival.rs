@@ -121,7 +121,7 @@ pub const TABLE: &[Row] = &[
     Row {
         feature: Feature::PosixLocks,
         option: "--posix-lock",
-        migration: Limited("refused while the guest holds or waits for a lock"),
+        migration: Limited("refused while the guest holds or waits for a lock, unless --migration-locks=carry"),
         upgrade: Limited("refused while the guest waits for a lock"),
         restart: Works,
     },

@@ -1,4 +1,5 @@
-//! Serves the requests that a process has left in flight when it died.
+//! Serves the requests that another daemon has taken off the ring: those that a process has left in flight when it
+//! died, and those that waited for a lock when their guest was migrated.
 //!
 //! A reply that was complete is published, unless the used ring shows that it was. Every other request is served again,
 //! in the order in which they were taken; the file system finds out what of it was done.
@@ -25,6 +26,24 @@ use super::{GuestRam, chain::Chain, queue::Queue, vring::Vring, worker::WorkerSt
 const DESCRIPTOR_LEN: u64 = 16;
 
 impl<F: FileSystem + 'static> Queue<F> {
+    /// Serves the requests that came with the state of a migration, once. The ring has to run.
+    pub(super) fn serve_arrived(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
+        if !is_running(vring) {
+            return;
+        }
+        let heads = self.in_flight.take_arrived();
+        if heads.is_empty() {
+            return;
+        }
+        let Ok(used) = vring.queue_used_idx() else { return };
+        if heads.len() != usize::from(vring.queue_next_avail().wrapping_sub(used)) {
+            tracing::warn!(count = heads.len(), "requests that waited for a lock belong to another ring: dropped");
+            return;
+        }
+        tracing::info!(count = heads.len(), "serving requests again that waited for a lock");
+        heads.into_iter().for_each(|head| self.serve_chain(vring, state, head));
+    }
+
     /// Serves what was left in flight, once. The ring has to run.
     pub(super) fn serve_left(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
         let Some(slots) = &self.slots else { return };
@@ -67,7 +86,6 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 
     fn serve_again(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState, slots: &QueueSlots, left: Left) {
-        let memory = self.memory.memory();
         match left.stage {
             Stage::Answered(len) | Stage::Publishing(len, _) => {
                 let logged = (&*self.log, &self.memory);
@@ -75,20 +93,24 @@ impl<F: FileSystem + 'static> Queue<F> {
                     self.break_ring(vring, &error);
                 }
             }
-            Stage::Taken => {
-                let (table, size) = {
-                    let ring = vring.get_ref();
-                    (GuestAddress(ring.get_queue().desc_table()), ring.get_queue().size())
-                };
-                match self.take(size, left.head) {
-                    Ok(ticket) => {
-                        let walk = Walk::new(&memory, table, size, left.head);
-                        let chain = Chain::copy(left.head, walk, mem::take(state.descriptors()), ticket);
-                        self.serve(vring, chain, state);
-                    }
-                    Err(error) => self.break_ring(vring, &error),
-                }
+            Stage::Taken => self.serve_chain(vring, state, left.head),
+        }
+    }
+
+    /// Serves a chain that was taken off the ring by another daemon.
+    fn serve_chain(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState, head: u16) {
+        let memory = self.memory.memory();
+        let (table, size) = {
+            let ring = vring.get_ref();
+            (GuestAddress(ring.get_queue().desc_table()), ring.get_queue().size())
+        };
+        match self.take(size, head) {
+            Ok(ticket) => {
+                let walk = Walk::new(&memory, table, size, head);
+                let chain = Chain::copy(head, walk, mem::take(state.descriptors()), ticket);
+                self.serve(vring, chain, state);
             }
+            Err(error) => self.break_ring(vring, &error),
         }
     }
 }

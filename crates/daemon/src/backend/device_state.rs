@@ -20,10 +20,12 @@ use rustix::{
     io::Errno,
 };
 use transom_host::{
-    migration,
+    migration::{self, WaitingRequest},
     server::{FileSystem, Server},
 };
 use vhost::vhost_user::message::{VhostTransferStateDirection as Direction, VhostTransferStatePhase as Phase};
+
+use super::{in_flight::REQUESTS_MAX, queue::Queue};
 
 /// The longest state. An inode takes about its path and 16 bytes, so this is enough for some millions.
 const STATE_LEN_MAX: usize = 256 << 20;
@@ -41,7 +43,7 @@ pub(super) enum Error {
     InProgress,
     #[error("the front end asks for the outcome of a transfer that was not started")]
     NotStarted,
-    #[error("{0} requests are in flight, of which the answer would be lost: those that wait for a lock do not travel")]
+    #[error("{0} requests are in flight, whose answers would be lost: the front end must stop the rings first")]
     InFlight(u32),
     #[error("the peer has made no progress for {} s: is the other side still there?", .0.as_secs())]
     Idle(Duration),
@@ -82,6 +84,7 @@ impl DeviceState {
     pub(super) fn start<F: FileSystem + 'static>(
         &self,
         server: &Arc<Server<F>>,
+        queues: &[Arc<Queue<F>>],
         (direction, phase): (Direction, Phase),
         (pipe, exit): (File, BorrowedFd<'_>),
         idle_max: Duration,
@@ -96,19 +99,25 @@ impl DeviceState {
         let peer = Peer { pipe, exit: exit.try_clone_to_owned()?, idle_max };
         let flags = fcntl_getfl(&peer.pipe).map_err(io::Error::from)?;
         fcntl_setfl(&peer.pipe, flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
-        let server = server.clone();
+        let (server, queues) = (server.clone(), queues.to_vec());
         let run = move || match direction {
             Direction::SAVE => {
-                let state = server.save_state()?;
+                let state = server.save_state(waiting(&queues))?;
                 // The destination would refuse it, after it has received most of it.
                 if state.len() > STATE_LEN_MAX {
                     return Err(Error::TooLong);
                 }
                 peer.write(&state)?;
                 tracing::info!(len_bytes = state.len(), "state saved");
+                // The destination goes on once it sees the end, which is when `peer` is dropped.
+                server.file_system().let_go();
                 Ok(())
             }
-            Direction::LOAD => Ok(server.load_state(&peer.read()?)?),
+            Direction::LOAD => {
+                let requests = server.load_state(&peer.read()?)?;
+                arrive(&queues, &requests);
+                Ok(())
+            }
         };
         *thread = Some(thread::Builder::new().name("device-state".into()).spawn(run)?);
         Ok(())
@@ -131,6 +140,23 @@ impl DeviceState {
 
     fn lock(&self) -> MutexGuard<'_, Option<JoinHandle<Result<(), Error>>>> {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the requests that wait for a lock. The rings are stopped.
+fn waiting<F: FileSystem>(queues: &[Arc<Queue<F>>]) -> Vec<WaitingRequest> {
+    let of_queue = |(queue, of): (u16, &Arc<Queue<F>>)| {
+        of.in_flight.waiting_heads().into_iter().map(move |head| WaitingRequest { queue, head }).collect::<Vec<_>>()
+    };
+    (0..).zip(queues).flat_map(of_queue).collect()
+}
+
+/// Has each ring serve the requests that came with a state, once it runs.
+fn arrive<F: FileSystem>(queues: &[Arc<Queue<F>>], requests: &[WaitingRequest]) {
+    for (number, queue) in (0..).zip(queues) {
+        let heads = requests.iter().filter(|request| request.queue == number).map(|request| request.head);
+        // A guest has fewer; the rest is of a source without sense.
+        queue.in_flight.arrive(heads.take(REQUESTS_MAX as usize).collect());
     }
 }
 

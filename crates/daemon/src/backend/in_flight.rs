@@ -49,8 +49,10 @@ struct State {
     waiting: Vec<Unique>,
     /// A stop is waiting: interrupted requests are to be set aside.
     is_stopping: bool,
-    /// Number of requests that are set aside; `count` is without them.
-    set_aside: u32,
+    /// The chains whose requests are set aside; `count` is without them.
+    set_aside: Vec<u16>,
+    /// Chains that another daemon has taken and not answered, until the ring runs.
+    arrived: Vec<u16>,
     /// Number of times that those set aside went on, or were given up.
     rounds: u64,
     /// The round in which those set aside were last given up.
@@ -75,6 +77,7 @@ pub(super) struct Ticket(Arc<InFlight>);
 pub(super) struct Waiting {
     in_flight: Arc<InFlight>,
     unique: Unique,
+    head: u16,
 }
 
 /// Error: the driver offered a chain that the device still holds.
@@ -101,10 +104,11 @@ impl InFlight {
         word.fetch_and(!bit, Relaxed);
     }
 
-    /// Registers `unique` as waiting for a lock until the returned value is dropped, so that a stop can interrupt it.
-    pub(super) fn waits(self: &Arc<Self>, unique: Unique) -> Waiting {
+    /// Registers `unique`, whose chain is `head`, as waiting for a lock until the returned value is dropped, so that a
+    /// stop can interrupt it.
+    pub(super) fn waits(self: &Arc<Self>, unique: Unique, head: u16) -> Waiting {
         self.lock().waiting.push(unique);
-        Waiting { in_flight: self.clone(), unique }
+        Waiting { in_flight: self.clone(), unique, head }
     }
 
     /// Returns the number of requests in flight.
@@ -112,10 +116,26 @@ impl InFlight {
         self.lock().count
     }
 
-    /// Returns the number of requests that have no answer, also of those that are set aside.
+    /// Returns the number of requests that have no answer, also of those that are set aside or have arrived.
     pub(super) fn held(&self) -> u32 {
         let state = self.lock();
-        state.count + state.set_aside
+        state.count + (state.set_aside.len() + state.arrived.len()) as u32
+    }
+
+    /// Returns the chains of the requests that are set aside or have arrived.
+    pub(super) fn waiting_heads(&self) -> Vec<u16> {
+        let state = self.lock();
+        [&state.set_aside[..], &state.arrived].concat()
+    }
+
+    /// Notes chains that another daemon has taken and not answered.
+    pub(super) fn arrive(&self, heads: Vec<u16>) {
+        self.lock().arrived = heads;
+    }
+
+    /// Returns the chains that have arrived, once.
+    pub(super) fn take_arrived(&self) -> Vec<u16> {
+        mem::take(&mut self.lock().arrived)
     }
 
     /// Waits until fewer than [`REQUESTS_MAX`] are in flight.
@@ -145,7 +165,7 @@ impl InFlight {
         self.wait_for_none(interrupt);
         let mut state = self.lock();
         state.is_stopping = false;
-        if state.set_aside == 0 {
+        if state.set_aside.is_empty() {
             self.heads.iter().for_each(|word| word.store(0, Relaxed));
         }
     }
@@ -155,10 +175,10 @@ impl InFlight {
     /// up.
     pub(super) fn resume(&self, outstanding: u16) {
         let mut state = self.lock();
-        if state.set_aside == 0 {
+        if state.set_aside.is_empty() {
             return;
         }
-        if state.set_aside != u32::from(outstanding) {
+        if state.set_aside.len() != usize::from(outstanding) {
             state.given_up_in = state.rounds + 1;
             self.heads.iter().for_each(|word| word.store(0, Relaxed));
         }
@@ -170,12 +190,13 @@ impl InFlight {
     pub(super) fn abandon(&self) {
         let mut state = self.lock();
         state.given_up_in = state.rounds + 1;
+        state.arrived.clear();
         self.go_on(&mut state);
     }
 
     fn go_on(&self, state: &mut State) {
         state.rounds += 1;
-        state.count += mem::take(&mut state.set_aside);
+        state.count += mem::take(&mut state.set_aside).len() as u32;
         self.went_on.notify_all();
     }
 
@@ -219,7 +240,7 @@ impl Waiting {
         }
         state.remove_waiting(self.unique);
         state.count -= 1;
-        state.set_aside += 1;
+        state.set_aside.push(self.head);
         self.in_flight.fell.notify_all();
         let round = state.rounds;
         let is_set_aside = |state: &mut State| state.rounds == round;

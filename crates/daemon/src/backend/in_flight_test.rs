@@ -20,13 +20,13 @@ fn a_drain_ends_with_the_last_request_even_one_that_panics() {
 #[test]
 fn a_drain_names_those_that_wait() {
     let in_flight = Arc::new(InFlight::default());
-    let request = Mutex::new(Some((in_flight.begin(0), in_flight.waits(Unique(7)))));
+    let request = Mutex::new(Some((in_flight.begin(0), in_flight.waits(Unique(7), 0))));
     in_flight.drain(|waiting| {
         assert_eq!(waiting, [Unique(7)]);
         drop(request.lock().unwrap().take());
     });
-    let again = in_flight.waits(Unique(8));
-    drop((in_flight.waits(Unique(8)), again));
+    let again = in_flight.waits(Unique(8), 1);
+    drop((in_flight.waits(Unique(8), 1), again));
     assert!(in_flight.lock().waiting.is_empty());
 }
 
@@ -65,7 +65,7 @@ fn whoever_waits_for_room_goes_on_with_the_first_that_ends() {
 fn a_request_that_is_set_aside_goes_on_with_its_ring_and_is_dropped_with_a_new_one() {
     for (outstanding, end) in [(1, Interrupted::ServeAgain), (0, Interrupted::Drop), (2, Interrupted::Drop)] {
         let in_flight = Arc::new(InFlight::default());
-        let (ticket, waiting) = (in_flight.begin(3).unwrap(), in_flight.waits(Unique(7)));
+        let (ticket, waiting) = (in_flight.begin(3).unwrap(), in_flight.waits(Unique(7), 0));
         assert_eq!(waiting.interrupted(|_| panic!("nothing stops")), Interrupted::Answer);
         let interrupted = Mutex::new(false);
         thread::scope(|scope| {

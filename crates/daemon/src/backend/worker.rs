@@ -205,7 +205,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             ExecutionTarget::Pool => None,
             ExecutionTarget::OwnThread(unique) => {
                 vring.resumes(&self.in_flight);
-                Some(self.in_flight.waits(unique))
+                Some(self.in_flight.waits(unique, chain.head))
             }
         };
         let request = Deferred { queue: self.clone(), vring: vring.clone(), memory: memory.clone(), chain, waiting };
@@ -262,7 +262,10 @@ impl<F: FileSystem + 'static> Queue<F> {
             }
             match waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) {
                 Interrupted::Answer => {}
-                Interrupted::ServeAgain => return Progress::ServeAgain,
+                Interrupted::ServeAgain => {
+                    self.server.file_system().take_back();
+                    return Progress::ServeAgain;
+                }
                 Interrupted::Drop => return Progress::Finished,
             }
         }

@@ -6,9 +6,9 @@
 use super::Supervised;
 use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
-    CachePolicy, CapabilityChanges, Events, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationMode,
-    MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit, quota, tag,
-    window_len,
+    CachePolicy, CapabilityChanges, Events, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationLocks,
+    MigrationMode, MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit,
+    quota, tag, window_len,
 };
 use clap::{Args, Parser};
 use std::ffi::OsString;
@@ -510,6 +510,13 @@ pub(crate) struct MigrationArgs {
     /// Check every path once more at the switch-over, while the guest is stopped [always done]
     #[arg(long)]
     pub(crate) migration_confirm_paths: bool,
+
+    /// What to do with POSIX locks of the host (--posix-lock)
+    ///
+    /// Needed on both sides, between two transomd on the same file system. Nobody holds the locks for some milliseconds.
+    /// If somebody else takes one then, or changes a locked file, the guest goes on at the source.
+    #[arg(long, value_name = "ACTION", value_enum, default_value = "refuse")]
+    pub(crate) migration_locks: MigrationLocks,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -11,8 +11,8 @@ mod values;
 
 pub use ids::{NamespaceRange, Owner, Squash};
 pub use values::{
-    CachePolicy, CapabilityChange, Events, FileHandles, HostChanges, LogLevel, MigrationMode, MigrationOnError,
-    Negotiation, SandboxMode, SeccompMode,
+    CachePolicy, CapabilityChange, Events, FileHandles, HostChanges, LogLevel, MigrationLocks, MigrationMode,
+    MigrationOnError, Negotiation, SandboxMode, SeccompMode,
 };
 
 use clap::CommandFactory;
@@ -276,6 +276,8 @@ pub struct MigrationOptions {
     pub verify_handles: bool,
     /// Check each path again at the switch-over, which is always done.
     pub confirm_paths: bool,
+    /// Whether POSIX locks of the host travel.
+    pub locks: MigrationLocks,
 }
 
 /// Destination and level of messages.

@@ -289,6 +289,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             on_error: cli.migration.migration_on_error,
             verify_handles: cli.migration.migration_verify_handles,
             confirm_paths: cli.migration.migration_confirm_paths,
+            locks: cli.migration.migration_locks,
         },
         log: LogOptions {
             level: if cli.legacy.debug { LogLevel::Debug } else { cli.log.log_level },

@@ -117,6 +117,15 @@ pub enum MigrationOnError {
     GuestError,
 }
 
+/// Whether POSIX locks of the host travel with a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MigrationLocks {
+    /// A guest that holds a lock or waits for one is not migrated
+    Refuse,
+    /// The destination takes the locks when the source has let go of them
+    Carry,
+}
+
 /// The least severe level to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {

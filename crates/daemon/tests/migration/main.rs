@@ -2,5 +2,6 @@
 
 mod daemon;
 mod dirty;
+mod locks;
 mod state;
 mod watched;

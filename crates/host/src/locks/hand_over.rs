@@ -1,8 +1,9 @@
-//! Hands the holders of POSIX locks over to another process of this host. Their descriptors hold the locks.
+//! Passes the holders of POSIX locks on. To another process of this host go their descriptors, which hold the locks. To
+//! another host goes a description only: this session lets go of the locks, and the other one takes them.
 
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     migration::{LockHolder, LockedRange},
-    sysfd::ofd::{FileRange, LockKind},
+    sysfd::ofd::{self, FileRange, LockKind},
 };
 
 impl Locks {
@@ -26,6 +27,64 @@ impl Locks {
     /// [`LockingFile::id`]s.
     pub(crate) fn holders(&self) -> Vec<(NodeId, LockHolder, Arc<OwnedFd>)> {
         self.owners.holders()
+    }
+
+    /// Takes the locks of a holder of another host through `fd`, and adds the holder.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN if somebody else has one of the locks, EBADF if `fd` does not allow one of them; those of
+    /// [`Locks::adopt`].
+    pub(crate) fn take<'a>(
+        &self,
+        inode: NodeId,
+        holder: &LockHolder,
+        fd: OwnedFd,
+        files: impl Iterator<Item = &'a LockingFile>,
+    ) -> Result<(), Errno> {
+        let (ranges, per_inode) = self.owners.limits();
+        if holder.ranges.len() > ranges.min(per_inode) {
+            return Err(Errno::NOLCK);
+        }
+        for range in &holder.ranges {
+            let kind = if range.is_exclusive { LockKind::Exclusive } else { LockKind::Shared };
+            ofd::try_lock(&fd, FileRange::new(range.start, range.end)?, kind)?;
+        }
+        self.adopt(inode, holder, fd, files)
+    }
+
+    /// Unlocks everything until [`Locks::take_back`], since another session is about to take it.
+    pub(crate) fn let_go(&self) {
+        let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, _, fd) in self.holders() {
+            // Closing the descriptor unlocks too, at the end of the session.
+            if let Err(error) = ofd::unlock(&fd, FileRange::ALL) {
+                tracing::warn!(%error, "a lock is not let go: the destination cannot take it");
+            }
+        }
+        *let_go = true;
+    }
+
+    /// Takes back what was let go, because the session goes on here. What somebody else has taken meanwhile is lost to
+    /// the guest, which the log says.
+    pub(crate) fn take_back(&self) {
+        let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::take(&mut *let_go) {
+            return;
+        }
+        for (inode, described, fd) in self.holders() {
+            for range in described.ranges {
+                let kind = if range.is_exclusive { LockKind::Exclusive } else { LockKind::Shared };
+                let taken = FileRange::new(range.start, range.end).and_then(|bytes| ofd::try_lock(&fd, bytes, kind));
+                if let Err(error) = taken {
+                    let (start, end) = (range.start, range.end);
+                    tracing::error!(
+                        %error, inode = inode.0, start, end,
+                        "the guest has lost a lock: somebody on the host took it while the migration was tried"
+                    );
+                }
+            }
+        }
     }
 
     /// Adds a holder of another process of this host. `fd` holds its locks, and it has requested them through `files`.

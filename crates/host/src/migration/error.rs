@@ -82,6 +82,30 @@ pub enum Error {
         /// The cause.
         cause: Errno,
     },
+    /// A lock that the guest holds at the source cannot be taken here.
+    #[error(
+        "the guest's lock on bytes {start} to {end} of inode {inode} cannot be taken here ({cause}): \
+         if somebody else has it by now, migrate again when it is free; both sides need the same file system"
+    )]
+    Lock {
+        /// The guest's number of the inode.
+        inode: u64,
+        /// The first byte.
+        start: u64,
+        /// The last byte.
+        end: u64,
+        /// The cause.
+        cause: Errno,
+    },
+    /// A locked file was changed when nobody held its locks.
+    #[error(
+        "inode {inode} was changed by somebody else while its locks were on their way: migrate again; \
+         both sides need the same file system"
+    )]
+    ChangedWhileUnlocked {
+        /// The guest's number of it.
+        inode: u64,
+    },
     /// There are other descriptors than the state says.
     #[error("{found} descriptors came with a state that has {expected}")]
     Descriptors {

@@ -49,6 +49,8 @@ fn v2() -> State<'static> {
         flags: None,
         carried: vec![],
         locks: vec![],
+        locked_files: vec![],
+        waiting: vec![],
     }
 }
 
@@ -84,11 +86,15 @@ fn descriptors_and_locks_are_described_in_records_of_their_own() {
         ranges: vec![LockedRange { start: 0, end: 9, is_exclusive: false }],
     };
     let carried = vec![Carried::OpenFile(3), Carried::Inode(300), Carried::OpenDirectory(4)];
-    let state = State { carried, locks: vec![locks], ..v2() };
+    let locked_files = vec![LockedFile { inode: 300, len_bytes: 5, changed_at: (200, 7) }];
+    let waiting = vec![WaitingRequest { queue: 1, head: 300 }, WaitingRequest { queue: 2, head: 0 }];
+    let state = State { carried, locks: vec![locks], locked_files, waiting, ..v2() };
     let records = [
         b"transomd".as_slice(),
         &[3, 8, 3, 0, 3, 1, 0xac, 0x02, 2, 4],
         &[4, 14, 1, 0xac, 0x02, 0xa2, 0x22, 5, 1, 1, 1, 3, 1, 0, 9, 0],
+        &[5, 7, 1, 0xac, 0x02, 5, 0xc8, 0x01, 7],
+        &[6, 6, 2, 1, 0xac, 0x02, 2, 0],
     ];
     let written = encode(&state);
     assert_eq!(written, [V2, &records.concat()].concat());
@@ -105,7 +111,7 @@ fn a_state_that_ends_anywhere_else_is_refused_as_truncated() {
 
 #[test]
 fn hostile_counts_and_unknown_things_are_refused_with_the_reason() {
-    let cases: [(&[u8], &str); 16] = [
+    let cases: [(&[u8], &str); 17] = [
         (&[2], "version 3"),
         (&[0xff; 10], "more than 64 bits"),
         (&[1, 0xe9, 0x07], "1001 inodes, and the limit is 1001"),
@@ -120,6 +126,7 @@ fn hostile_counts_and_unknown_things_are_refused_with_the_reason() {
         (&[1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 7], "1 bytes follow"),
         (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x63\0", "record 99"),
         (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x01\x05\x01", "ends after"),
+        (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x06\x05\x01\x00\x80\x80\x04", "waiting request of no ring"),
         (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x01\x01\x01\x01\x01\x01", "a record twice"),
         (b"\x01\0\x02\0\x01\0\0\0\0\0transomd\x01\x02\x01\x01", "1 bytes follow"),
     ];
@@ -195,6 +202,8 @@ prop_compose! {
         flags in any::<u64>(),
         carried in proptest::collection::vec(a_descriptor(), 0..5),
         locks in proptest::collection::vec(a_holder(), 0..5),
+        locked_files in proptest::collection::vec(any::<(u64, u64, (u64, u32))>(), 0..5),
+        waiting in proptest::collection::vec(any::<(u16, u16)>(), 0..5),
     ) -> State<'static> {
         let root = Inode { id: 1, refcount: 2, location: Location::Root, handle: None };
         let inode = |(id, (refcount, location, handle))| Inode { id, refcount, location, handle };
@@ -213,6 +222,11 @@ prop_compose! {
             flags: Some(InitFlags::from_bits_retain(flags)),
             carried,
             locks,
+            locked_files: locked_files
+                .into_iter()
+                .map(|(inode, len_bytes, changed_at)| LockedFile { inode, len_bytes, changed_at })
+                .collect(),
+            waiting: waiting.into_iter().map(|(queue, head)| WaitingRequest { queue, head }).collect(),
         }
     }
 }

@@ -11,6 +11,7 @@ mod decode;
 mod encode;
 mod error;
 mod hand_over;
+mod locked;
 mod postcard;
 mod records;
 
@@ -25,6 +26,7 @@ pub use decode::{Limits, decode};
 pub use encode::encode;
 pub use error::Error;
 pub use hand_over::{Carried, HandOver, LockHolder, LockedRange};
+pub use locked::{LockedFile, WaitingRequest};
 
 /// The longest path, in bytes: Linux opens none that is longer.
 pub const PATH_LEN_MAX: usize = 4096;
@@ -59,6 +61,8 @@ pub struct Options {
     pub on_error: OnError,
     /// Sends the handle of each inode along with its path, so that the destination can tell a file that was replaced.
     pub verify_handles: bool,
+    /// Lets POSIX locks of the host travel, and requests that wait for one. For a moment nobody holds them.
+    pub carries_locks: bool,
 }
 
 /// The state of a session. Borrows from the bytes that it was decoded from.
@@ -80,8 +84,22 @@ pub struct State<'a> {
     pub flags: Option<InitFlags>,
     /// What the descriptors are that come with the state; none in a migration.
     pub carried: Vec<Carried>,
-    /// The holders of POSIX locks, each with another descriptor after those of `carried`; none in a migration.
+    /// The holders of POSIX locks. To another process of this host, each comes with another descriptor after those of
+    /// `carried`.
     pub locks: Vec<LockHolder>,
+    /// What the locked files were like when the source let go of the locks; none on the same host.
+    pub locked_files: Vec<LockedFile>,
+    /// The requests that wait for a lock; none on the same host.
+    pub waiting: Vec<WaitingRequest>,
+}
+
+/// A session that goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The flags of the session.
+    pub flags: InitFlags,
+    /// The requests that are to be served again, because the source has not answered them.
+    pub waiting: Vec<WaitingRequest>,
 }
 
 /// What virtiofsd carries over of the negotiation.

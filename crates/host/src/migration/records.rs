@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap};
 use transom_wire::ops::init::InitFlags;
 
 use super::{
-    Carried, Error, Location, LockHolder, LockedRange, PATH_LEN_MAX, State,
+    Carried, Error, Location, LockHolder, LockedFile, LockedRange, PATH_LEN_MAX, State, WaitingRequest,
     postcard::{Reader, Writer},
 };
 
@@ -19,6 +19,10 @@ const PATHS: u64 = 2;
 const CARRIED: u64 = 3;
 /// The holders of POSIX locks.
 const LOCKS: u64 = 4;
+/// How locked files look: size and time of change.
+const LOCKED_FILES: u64 = 5;
+/// The requests that wait for a lock: ring and first descriptor.
+const WAITING: u64 = 6;
 /// Bytes of the shortest path with its inode.
 const PATH_LEN_MIN: usize = 2;
 /// Bytes of the shortest description of a descriptor.
@@ -27,6 +31,11 @@ const CARRIED_LEN_MIN: usize = 2;
 const HOLDER_LEN_MIN: usize = 7;
 /// Bytes of the shortest range: first, last byte, kind.
 const RANGE_LEN_MIN: usize = 3;
+
+/// Bytes of the shortest locked file: inode, size, seconds, nanoseconds.
+const LOCKED_FILE_LEN_MIN: usize = 4;
+/// Bytes of the shortest waiting request.
+const WAITING_LEN_MIN: usize = 2;
 
 /// Reads all records into `state`.
 pub(super) fn read<'a>(bytes: &'a [u8], state: &mut State<'a>) -> Result<(), Error> {
@@ -49,6 +58,8 @@ pub(super) fn read<'a>(bytes: &'a [u8], state: &mut State<'a>) -> Result<(), Err
             PATHS => paths(&mut record, state)?,
             CARRIED => state.carried = carried(&mut record)?,
             LOCKS => state.locks = locks(&mut record)?,
+            LOCKED_FILES => state.locked_files = locked_files(&mut record)?,
+            WAITING => state.waiting = waiting(&mut record)?,
             _ => return Err(Error::Record(tag)),
         }
         if !record.rest().is_empty() {
@@ -102,6 +113,23 @@ fn holder(record: &mut Reader<'_>) -> Result<LockHolder, Error> {
     Ok(LockHolder { inode, owner, pid, has_several_pids, has_locked, files, ranges })
 }
 
+fn locked_files(record: &mut Reader<'_>) -> Result<Vec<LockedFile>, Error> {
+    let count = record.count("locked files", usize::MAX, LOCKED_FILE_LEN_MIN)?;
+    let one = |record: &mut Reader<'_>| {
+        let (inode, len_bytes, changed_at) = (record.u64()?, record.u64()?, (record.u64()?, record.u32()?));
+        Ok(LockedFile { inode, len_bytes, changed_at })
+    };
+    (0..count).map(|_| one(record)).collect()
+}
+
+fn waiting(record: &mut Reader<'_>) -> Result<Vec<WaitingRequest>, Error> {
+    let count = record.count("waiting requests", usize::MAX, WAITING_LEN_MIN)?;
+    let number = |value: u32| u16::try_from(value).map_err(|_| Error::Malformed("a waiting request of no ring"));
+    let one =
+        |record: &mut Reader<'_>| Ok(WaitingRequest { queue: number(record.u32()?)?, head: number(record.u32()?)? });
+    (0..count).map(|_| one(record)).collect()
+}
+
 /// Writes the records that `state` needs.
 pub(super) fn write(state: &State<'_>, writer: &mut Writer) {
     let is_odd = |path: &[u8]| std::str::from_utf8(path).is_err();
@@ -113,7 +141,8 @@ pub(super) fn write(state: &State<'_>, writer: &mut Writer) {
             _ => None,
         })
         .collect();
-    if state.flags.is_none() && odd.is_empty() && state.carried.is_empty() && state.locks.is_empty() {
+    let has_locks = !(state.locks.is_empty() && state.locked_files.is_empty() && state.waiting.is_empty());
+    if state.flags.is_none() && odd.is_empty() && state.carried.is_empty() && !has_locks {
         return;
     }
     writer.0.extend_from_slice(MARK);
@@ -135,6 +164,8 @@ pub(super) fn write(state: &State<'_>, writer: &mut Writer) {
     }
     write_carried(&state.carried, writer);
     write_locks(&state.locks, writer);
+    write_locked_files(&state.locked_files, writer);
+    write_waiting(&state.waiting, writer);
 }
 
 fn write_carried(carried: &[Carried], writer: &mut Writer) {
@@ -178,5 +209,33 @@ fn write_locks(locks: &[LockHolder], writer: &mut Writer) {
         }
     }
     writer.u64(LOCKS);
+    writer.bytes(&record.0);
+}
+
+fn write_locked_files(files: &[LockedFile], writer: &mut Writer) {
+    if files.is_empty() {
+        return;
+    }
+    let mut record = Writer::default();
+    record.u64(files.len() as u64);
+    for file in files {
+        let (seconds, nanoseconds) = file.changed_at;
+        [file.inode, file.len_bytes, seconds, nanoseconds.into()].into_iter().for_each(|number| record.u64(number));
+    }
+    writer.u64(LOCKED_FILES);
+    writer.bytes(&record.0);
+}
+
+fn write_waiting(waiting: &[WaitingRequest], writer: &mut Writer) {
+    if waiting.is_empty() {
+        return;
+    }
+    let mut record = Writer::default();
+    record.u64(waiting.len() as u64);
+    for request in waiting {
+        record.u64(request.queue.into());
+        record.u64(request.head.into());
+    }
+    writer.u64(WAITING);
     writer.bytes(&record.0);
 }

@@ -65,22 +65,30 @@ macro_rules! file_system {
             fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno>;
 
             /// Returns the state of the session, with which [`FileSystem::load`] of another file system goes on. No
-            /// request is in progress. The session goes on here if it does not there.
+            /// request is in progress but those of `waiting`, which wait for a lock. The session goes on here if it does
+            /// not there.
             ///
             /// # Errors
             ///
             /// If something of the session cannot be carried over.
-            fn save(&self) -> Result<Vec<u8>, migration::Error> {
+            fn save(&self, waiting: Vec<migration::WaitingRequest>) -> Result<Vec<u8>, migration::Error> {
+                let _ = waiting;
                 Err(migration::Error::Refused("this file system cannot be migrated"))
             }
 
-            /// Goes on with the session that `state` describes; returns its flags, or `None` if there is no session in
+            /// Lets go of what the destination is about to take. Called once it has the whole state but its end.
+            fn let_go(&self) {}
+
+            /// Takes back what [`FileSystem::let_go`] has let go of. Called before requests are served again here.
+            fn take_back(&self) {}
+
+            /// Goes on with the session that `state` describes, or returns `None` if there is no session in
             /// it. Nothing of an earlier session is left. After an error, [`FileSystem::destroy`] is called.
             ///
             /// # Errors
             ///
             /// If the session cannot go on here.
-            fn load(&self, state: &[u8]) -> Result<Option<InitFlags>, migration::Error> {
+            fn load(&self, state: &[u8]) -> Result<Option<migration::Loaded>, migration::Error> {
                 let _ = state;
                 Err(migration::Error::Refused("this file system cannot be migrated"))
             }

@@ -160,16 +160,17 @@ impl<F: FileSystem> Server<F> {
     /// # Errors
     ///
     /// If something of the session cannot be carried over.
-    pub fn save_state(&self) -> Result<Vec<u8>, migration::Error> {
-        self.session.save(&self.fs)
+    pub fn save_state(&self, waiting: Vec<migration::WaitingRequest>) -> Result<Vec<u8>, migration::Error> {
+        self.session.save(&self.fs, waiting)
     }
 
-    /// Ends the session, if there is one, and goes on with the one in `state`. Blocks on the host's file system.
+    /// Ends the session, if there is one, and goes on with the one in `state`. Returns the requests that are to be
+    /// served again. Blocks on the host's file system.
     ///
     /// # Errors
     ///
     /// If that session cannot go on here. There is no session then.
-    pub fn load_state(&self, state: &[u8]) -> Result<(), migration::Error> {
+    pub fn load_state(&self, state: &[u8]) -> Result<Vec<migration::WaitingRequest>, migration::Error> {
         self.session.load(&self.fs, state)
     }
 

@@ -98,25 +98,33 @@ impl Session {
     }
 
     /// Returns the state of the session, or that of no session.
-    pub(super) fn save(&self, fs: &impl FileSystem) -> Result<Vec<u8>, migration::Error> {
+    pub(super) fn save(
+        &self,
+        fs: &impl FileSystem,
+        waiting: Vec<migration::WaitingRequest>,
+    ) -> Result<Vec<u8>, migration::Error> {
         let _change = lock(&self.change);
         match self.stage.load(SeqCst) {
-            BEGUN => fs.save(),
+            BEGUN => fs.save(waiting),
             _ => Ok(migration::encode(&migration::State::default())),
         }
     }
 
-    /// Ends the session and goes on with the one in `state`.
-    pub(super) fn load(&self, fs: &impl FileSystem, state: &[u8]) -> Result<(), migration::Error> {
+    /// Ends the session and goes on with the one in `state`. Returns the requests that are to be served again.
+    pub(super) fn load(
+        &self,
+        fs: &impl FileSystem,
+        state: &[u8],
+    ) -> Result<Vec<migration::WaitingRequest>, migration::Error> {
         let _change = lock(&self.change);
         // Waits for requests in progress, so it never fails.
         let _ = self.finish(fs, End::Reset, BlockingMode::MayBlock);
-        if let Some(flags) = fs.load(state).inspect_err(|_| fs.destroy(End::Reset))? {
-            self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
-            tracing::info!(flags = format_args!("{flags:?}"), "session loaded");
-            self.stage.store(BEGUN, SeqCst);
-        }
-        Ok(())
+        let Some(loaded) = fs.load(state).inspect_err(|_| fs.destroy(End::Reset))? else { return Ok(Vec::new()) };
+        let flags = loaded.flags;
+        self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+        tracing::info!(flags = format_args!("{flags:?}"), "session loaded");
+        self.stage.store(BEGUN, SeqCst);
+        Ok(loaded.waiting)
     }
 
     /// Returns the session for another process of this host, or no session.

@@ -173,16 +173,12 @@ impl Passthrough {
     }
 
     fn hand_over_locks(&self, state: &mut State<'_>) -> Vec<Kept> {
-        let Some(locks) = &self.locks else { return Vec::new() };
-        let files = self.handles.all().into_iter().filter_map(|(fh, open)| match open {
-            Open::File(file) => Some((file.locking.id(), fh.0)),
-            Open::Directory(_) => None,
-        });
-        let files: HashMap<u64, u64> = files.collect();
+        // After a migration that was cancelled, before the guest has gone on.
+        if let Some(locks) = &self.locks {
+            locks.take_back();
+        }
         let mut kept = Vec::new();
-        for (nodeid, mut holder, fd) in locks.holders() {
-            holder.inode = self.aliases.guests(nodeid).0;
-            holder.files = holder.files.iter().filter_map(|id| files.get(id).copied()).collect();
+        for (_, holder, fd) in self.described_locks() {
             state.locks.push(holder);
             kept.push(Kept::Lock(fd));
         }

@@ -13,7 +13,7 @@ use transom_wire::{Handle, NodeId, ops::init::InitFlags};
 use super::{GENERATION_SHIFT, hand_over::Descriptors};
 use crate::{
     Errno,
-    migration::{self, Error, Inode, Limits, Location, Mode, State},
+    migration::{self, Error, Inode, Limits, Loaded, Location, Mode, State},
     passthrough::{Passthrough, inodes::InodeFd},
     sysfd::{FileHandle, MountId, path, stat},
 };
@@ -30,13 +30,14 @@ const REPORTED: [InitFlags; 4] = [
 ];
 
 impl Passthrough {
-    /// Goes on with the session in `bytes`; returns its flags, or `None` if there is no session in it.
-    pub(in crate::passthrough) fn loaded(&self, bytes: &[u8]) -> Result<Option<InitFlags>, Error> {
+    /// Goes on with the session in `bytes`, or returns `None` if there is no session in it.
+    pub(in crate::passthrough) fn loaded(&self, bytes: &[u8]) -> Result<Option<Loaded>, Error> {
         if let Some(obstacle) = self.migration_obstacle() {
             return Err(obstacle.into());
         }
-        let state = migration::decode(bytes, self.limits())?;
-        self.go_on(&state, None)
+        let mut state = migration::decode(bytes, self.limits())?;
+        let flags = self.go_on(&state, None)?;
+        Ok(flags.map(|flags| Loaded { flags, waiting: std::mem::take(&mut state.waiting) }))
     }
 
     /// Goes on with a session of another process of this host; returns its flags, or `None` without a session.
@@ -59,8 +60,12 @@ impl Passthrough {
 
     /// Goes on with the session in `state`. `descriptors` came with it from another process of this host.
     fn go_on(&self, state: &State<'_>, descriptors: Option<Descriptors>) -> Result<Option<InitFlags>, Error> {
-        if descriptors.is_none() && !(state.carried.is_empty() && state.locks.is_empty()) {
+        if descriptors.is_none() && !state.carried.is_empty() {
             return Err(Error::Malformed("descriptors, which do not travel to another host"));
+        }
+        let has_locks = !(state.locks.is_empty() && state.waiting.is_empty());
+        if descriptors.is_none() && has_locks && !self.config.migration.carries_locks {
+            return Err(Error::Refused("the source sent locks: start this daemon with --migration-locks=carry too"));
         }
         if state.inodes.is_empty() {
             return Ok(None);
@@ -125,6 +130,8 @@ struct Loader<'a> {
     state: &'a State<'a>,
     /// The places of inodes in the state, by number.
     places: HashMap<u64, usize>,
+    /// The same, by path.
+    by_path: HashMap<&'a [u8], usize>,
     stages: Vec<Stage>,
     /// Our numbers; `None` for inodes that are lost.
     own: Vec<Option<NodeId>>,
@@ -158,12 +165,18 @@ impl<'a> Loader<'a> {
             }
         }
         let places = state.inodes.iter().enumerate().map(|(place, inode)| (inode.id, place)).collect();
+        let by_path = state.inodes.iter().enumerate().filter_map(|(place, inode)| match &inode.location {
+            Location::Path(path) => Some((&**path, place)),
+            _ => None,
+        });
+        let by_path = by_path.collect();
         let open = state.handles.iter().map(|handle| handle.inode).collect();
         let count = state.inodes.len();
         Ok(Self {
             fs,
             state,
             places,
+            by_path,
             stages: vec![Stage::Waiting; count],
             own: vec![None; count],
             open,
@@ -217,6 +230,7 @@ impl<'a> Loader<'a> {
                 Some(&parent) => Ok(Some(parent)),
                 None => Err(Error::Malformed("an inode in an unknown directory")),
             },
+            Location::Path(path) => Ok(split(path).and_then(|(above, _)| self.by_path.get(above).copied())),
             _ => Ok(None),
         }
     }
@@ -236,7 +250,11 @@ impl<'a> Loader<'a> {
                 let parent = self.parent(place)?.and_then(|parent| self.own[parent]);
                 parent.ok_or(Errno::STALE).and_then(|parent| self.find(parent, name, inode))
             }
-            Location::Path(path) => self.find(NodeId::ROOT, path, inode),
+            // Below the directory if the guest knows it, so that the inode is found again after a rename above it.
+            Location::Path(path) => match self.parent(place)?.and_then(|above| self.own[above]).zip(split(path)) {
+                Some((directory, (_, name))) => self.find(directory, name, inode),
+                None => self.find(NodeId::ROOT, path, inode),
+            },
             Location::Handle(handle) => self.find_by_handle(handle),
         };
         match added {
@@ -343,7 +361,10 @@ impl<'a> Loader<'a> {
     fn add_locks(&mut self) -> Result<(), Error> {
         let descriptors = std::mem::take(&mut self.descriptors.locks);
         let own = |id: u64| self.places.get(&id).and_then(|&place| self.own[place]);
-        self.fs.take_over_locks(self.state, descriptors, own)
+        match self.is_handed_over {
+            true => self.fs.take_over_locks(self.state, descriptors, own),
+            false => self.fs.take_locks(self.state, own),
+        }
     }
 
     fn open(&mut self, fh: Handle, nodeid: NodeId, flags: OFlags) -> Result<(), Errno> {
@@ -389,6 +410,13 @@ impl Passthrough {
 
 pub(super) fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+/// Splits a path into that of the directory and a name in it.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = path.iter().rposition(|&byte| byte == b'/')?;
+    let (above, name) = (&path[..at], &path[at + 1..]);
+    (!matches!(name, b"" | b"." | b"..")).then_some((above, name))
 }
 
 fn is_by_handle(inode: &Inode<'_>) -> bool {

@@ -8,6 +8,7 @@
 mod aliases;
 mod hand_over;
 mod load;
+mod locks;
 mod paths;
 mod recover;
 mod save;

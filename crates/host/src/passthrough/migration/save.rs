@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Errno,
-    migration::{self, Error, FileHandle, Handle, Inode, Location, Mode, Negotiated, OnError, State},
+    migration::{self, Error, FileHandle, Handle, Inode, Location, Mode, Negotiated, OnError, State, WaitingRequest},
     passthrough::{Passthrough, handles::Open},
     sysfd::{self, MountId, RawFileHandle, stat},
 };
@@ -30,11 +30,11 @@ const SEARCH_MAX: Duration = Duration::from_secs(60);
 
 impl Passthrough {
     /// Returns the state of the session.
-    pub(in crate::passthrough) fn saved(&self) -> Result<Vec<u8>, Error> {
+    pub(in crate::passthrough) fn saved(&self, waiting: Vec<WaitingRequest>) -> Result<Vec<u8>, Error> {
         if let Some(obstacle) = self.migration_obstacle() {
             return Err(obstacle.into());
         }
-        self.check_locks()?;
+        self.check_locks(&waiting)?;
         let flags = InitFlags::from_bits_retain(self.session.load(Relaxed));
         let mut state = State {
             next_inode: next(self.inodes.unused_generation())?,
@@ -48,16 +48,19 @@ impl Passthrough {
             Mode::FileHandles => self.add_handles(&mut state)?,
         }
         self.add_open_files(&mut state)?;
+        self.add_locks(&mut state)?;
+        state.waiting = waiting;
         Ok(migration::encode(&state))
     }
 
-    /// Locks on the host end with this daemon.
-    fn check_locks(&self) -> Result<(), Error> {
+    /// Locks on the host end with this daemon, unless they are to travel.
+    fn check_locks(&self, waiting: &[WaitingRequest]) -> Result<(), Error> {
         let Some(locks) = &self.locks else { return Ok(()) };
-        if locks.descriptors() > 0 || locks.waiting() > 0 {
+        let travels = self.config.migration.carries_locks;
+        if !travels && (locks.descriptors() > 0 || locks.waiting() > 0 || !waiting.is_empty()) {
             return Err(Error::Refused(
-                "the guest holds POSIX locks on the host, which do not travel: \
-                 release them, or share without --posix-lock",
+                "the guest holds POSIX locks on the host or waits for one, and they travel only with \
+                 --migration-locks=carry on both sides: release them, or share without --posix-lock",
             ));
         }
         let has_files = || self.handles.all().iter().any(|(_, open)| matches!(open, Open::File(_)));

@@ -52,11 +52,23 @@ impl FileSystem for Passthrough {
         })
     }
 
-    fn save(&self) -> Result<Vec<u8>, migration::Error> {
-        self.saved()
+    fn save(&self, waiting: Vec<migration::WaitingRequest>) -> Result<Vec<u8>, migration::Error> {
+        self.saved(waiting)
     }
 
-    fn load(&self, state: &[u8]) -> Result<Option<InitFlags>, migration::Error> {
+    fn let_go(&self) {
+        if let Some(locks) = self.locks.as_ref().filter(|_| self.config.migration.carries_locks) {
+            locks.let_go();
+        }
+    }
+
+    fn take_back(&self) {
+        if let Some(locks) = &self.locks {
+            locks.take_back();
+        }
+    }
+
+    fn load(&self, state: &[u8]) -> Result<Option<migration::Loaded>, migration::Error> {
         self.loaded(state)
     }
 

@@ -89,7 +89,7 @@ impl Guest {
     }
 
     pub(super) fn save(&self) -> Result<Vec<u8>, migration::Error> {
-        self.server.save_state()
+        self.server.save_state(Vec::new())
     }
 
     pub(super) fn fs(&self) -> &Passthrough {

@@ -81,6 +81,21 @@ fn a_guest_goes_on_with_its_inodes_files_and_directories() {
 }
 
 #[test]
+fn a_rename_above_an_inode_that_was_loaded_by_path_does_not_lose_it() {
+    each_way(|guest, dir| {
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        fs::write(dir.join("a/b/file"), "content").unwrap();
+        let nodeid = guest.walk("a/b/file").unwrap();
+        let there = load(dir, guest.fs().config.clone(), &guest.save().unwrap()).unwrap();
+        there.rename((ROOT, "a"), (ROOT, "renamed"), 0).unwrap();
+        // As if other inodes had needed the descriptors since.
+        there.fs().inodes.close_all();
+        assert_eq!(there.getattr(nodeid).unwrap().size.get(), 7);
+        assert!(there.open(nodeid, OFlags::RDONLY).is_ok());
+    });
+}
+
+#[test]
 fn a_guest_of_virtiofsd_keeps_its_small_numbers() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("dir")).unwrap();
