@@ -10,6 +10,7 @@
 //! of a reply counts from when the kernel has it: the thread then finds the inode changed once more. Locks: those of
 //! [`known`], each for a moment, with nothing under it.
 
+mod abort;
 mod known;
 mod names;
 mod scanner;
@@ -17,7 +18,7 @@ mod stage;
 
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions},
+    fs::File,
     path::Path,
     sync::{
         OnceLock,
@@ -25,7 +26,6 @@ use std::{
     },
 };
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use transom_user::{transport::VhostUser, window::VersionTable};
 use transom_versions::{Moment, Reader};
 use transom_wire::NodeId;
@@ -83,18 +83,19 @@ impl Coherence {
         self.expires_names.store(true, Ordering::Relaxed);
     }
 
-    /// Opens the file that aborts the connection of what is mounted at `mount_point`. Opened early, it never belongs to
-    /// a later mount with the same number. Without it, [`Self::abort`] does nothing, and names are not followed.
+    /// Opens the file that aborts the connection of what is mounted at `mount_point`. Without it, [`Self::abort`] does
+    /// nothing, and names are not followed.
     pub(super) fn prepare_abort(&self, mount_point: &Path) {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let Ok(stat) = statx(CWD, mount_point, flags, StatxFlags::empty()) else { return };
-        let path = format!("/sys/fs/fuse/connections/{}/abort", stat.stx_dev_minor);
-        match OpenOptions::new().write(true).open(&path) {
+        match abort::open(mount_point) {
             Ok(file) => _ = self.abort.set(file),
-            Err(error) => {
+            Err(errno) => {
                 // A notification about a name waits for any request in the directory.
                 self.expires_names.store(false, Ordering::Relaxed);
-                tracing::warn!(%error, path, "names expire after a second, and the end of the mount may have to wait");
+                tracing::warn!(
+                    %errno,
+                    mount_point = %mount_point.display(),
+                    "fusectl is not there: names expire after a second, and the end of the mount may have to wait"
+                );
             }
         }
     }

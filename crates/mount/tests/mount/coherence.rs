@@ -201,6 +201,21 @@ fn names_that_are_cached_follow_each_kind_of_change() {
     pair.end();
 }
 
+/// Without that file, names would expire after a second instead of following.
+#[test]
+fn a_coherent_mount_can_abort_its_connection_whether_fusectl_is_mounted_or_not() {
+    needs_mounts!();
+    let pair = Pair::start();
+    for (_, at) in &pair.mounts {
+        let minor = rustix::fs::minor(fs::metadata(at.path()).unwrap().dev());
+        let name = format!("/{minor}/abort");
+        let is_it = |link: PathBuf| link.to_str().is_some_and(|link| link.ends_with(&name));
+        let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        assert_eq!(links.filter(|link| is_it(link.clone())).count(), 1, "{name}");
+    }
+    pair.end();
+}
+
 /// Prints how long after a change by one mount the other sees it. Run it by name, on a quiet machine.
 #[test]
 #[ignore = "measures"]

@@ -18,7 +18,7 @@ pub(super) const MEMBERS: usize = GUESTS + 1;
 pub(super) struct Board {
     /// The last round of each member that is complete.
     done: [AtomicU64; MEMBERS],
-    /// The process of each guest's daemon, 0 while there is none.
+    /// The process of each guest's daemon, 0 while it has no daemon.
     pub(super) daemons: [AtomicU32; GUESTS],
     changes: AtomicU64,
     rounds: u64,

@@ -1,7 +1,8 @@
 //! A directory of this machine's kernel as a member: the mount, or the host itself.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io,
     os::unix::fs::{FileExt as _, MetadataExt as _, symlink},
     path::{Path, PathBuf},
     thread,
@@ -24,13 +25,18 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// The shared directory, as this machine's programs see it.
 pub(super) struct Kernel {
     dir: PathBuf,
+    /// Data and times of each record, which stay open: no name that expires refreshes them.
+    open: Vec<[File; 2]>,
     /// How long it may be behind; nothing if it may not be.
     within: Option<Duration>,
 }
 
 impl Kernel {
-    pub(super) fn new(dir: &Path, within: Option<Duration>) -> Self {
-        Self { dir: dir.to_owned(), within }
+    pub(super) fn open(dir: &Path, within: Option<Duration>) -> anyhow::Result<Self> {
+        let open = |member: usize, name: &str| File::open(dir.join(member.to_string()).join(name));
+        let open = (0..MEMBERS).map(|member| Ok([open(member, DATA)?, open(member, TIMES)?]));
+        let open = open.collect::<io::Result<_>>().context("the records")?;
+        Ok(Self { dir: dir.to_owned(), open, within })
     }
 
     /// Changes the record of `member` and looks at all of them, until the run is over.
@@ -84,9 +90,9 @@ impl Kernel {
 
     fn change(&self, member: usize, round: u64) -> anyhow::Result<()> {
         let record = self.dir.join(member.to_string());
-        fs::File::options().write(true).open(record.join(DATA))?.write_all_at(&round.to_le_bytes(), 0)?;
+        File::options().write(true).open(record.join(DATA))?.write_all_at(&round.to_le_bytes(), 0)?;
         fs::rename(record.join(NAMES).join((round - 1).to_string()), record.join(NAMES).join(round.to_string()))?;
-        let times = fs::File::options().write(true).open(record.join(TIMES))?;
+        let times = File::options().write(true).open(record.join(TIMES))?;
         times.set_modified(UNIX_EPOCH + Duration::from_secs(round))?;
         symlink(round.to_string(), record.join(NEXT_LINK))?;
         fs::rename(record.join(NEXT_LINK), record.join(LINK))?;
@@ -97,7 +103,8 @@ impl Kernel {
     fn look(&self, member: usize, least: u64) -> anyhow::Result<Look> {
         let record = self.dir.join(member.to_string());
         let mut bytes = [0; 8];
-        fs::File::open(record.join(DATA))?.read_exact_at(&mut bytes, 0)?;
+        let [data, times] = &self.open[member];
+        data.read_exact_at(&mut bytes, 0)?;
         let listed = fs::read_dir(record.join(NAMES))?.next().transpose()?;
         let listed = listed.map(|entry| round(entry.file_name().as_encoded_bytes())).transpose()?.unwrap_or(least);
         let before = least.saturating_sub(1);
@@ -106,7 +113,7 @@ impl Kernel {
             u64::from_le_bytes(bytes),
             listed,
             if is_stale { before } else { least },
-            fs::metadata(record.join(TIMES))?.mtime().cast_unsigned(),
+            times.metadata()?.mtime().cast_unsigned(),
             round(fs::read_link(record.join(LINK))?.as_os_str().as_encoded_bytes())?,
         ])
     }

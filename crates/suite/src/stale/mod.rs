@@ -73,9 +73,9 @@ fn all(board: &Board, program: &Program, share: &Path, at: &Path, is_checked: bo
         for member in 0..GUESTS {
             members.push(scope.spawn(move || Guest::connect(member, share, program, is_checked, board)?.work(board)));
         }
-        members.push(scope.spawn(|| Kernel::new(at, Some(WITHIN)).work(board, MOUNT)));
+        members.push(scope.spawn(|| Kernel::open(at, Some(WITHIN))?.work(board, MOUNT)));
         let followers = [(share, None), (at, Some(WITHIN))];
-        let followers = followers.map(|(dir, within)| scope.spawn(move || Kernel::new(dir, within).follow(board)));
+        let followers = followers.map(|(dir, within)| scope.spawn(move || Kernel::open(dir, within)?.follow(board)));
         let killer = scope.spawn(|| if is_checked { kill(board) } else { Ok(0) });
         let mut sum = Tally::default();
         let mut failed = None;

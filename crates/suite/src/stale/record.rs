@@ -30,7 +30,7 @@ pub(super) fn create(at: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads a round from a name. Errors: it is none.
+/// Reads a round from a name. Errors: it is no number.
 pub(super) fn round(name: &[u8]) -> anyhow::Result<u64> {
     Ok(std::str::from_utf8(name)?.parse()?)
 }

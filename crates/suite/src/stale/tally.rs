@@ -63,7 +63,8 @@ impl fmt::Display for Tally {
         let late: Vec<_> = (0..KINDS.len()).map(|kind| format!("{} {}", KINDS[kind], late(kind))).collect();
         write!(
             f,
-            "; the mount followed {} changes, {at_once} at once, p50 {:.1?}, p90 {:.1?}, p99 {:.1?}, longest {:.1?}; late: {}",
+            "; the mount followed {} changes, {at_once} at once, p50 {:.1?}, p90 {:.1?}, p99 {:.1?}, longest {:.1?}; \
+             late: {}",
             delays.len(),
             part(50),
             part(90),
