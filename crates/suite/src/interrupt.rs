@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    io::{Read as _, Seek as _, Write as _},
+    io::{self, Read as _, Seek as _, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output},
@@ -84,10 +84,18 @@ fn end(mut told: UnixStream, dir: &Path) -> ! {
     let _ = told.write_all(&[0]);
     let _none = CHANGED.wait_while(mounts(), |mounts| mounts.count > 0).unwrap_or_else(PoisonError::into_inner);
     programs::clear_flags(dir);
-    if let Err(error) = fs::remove_dir_all(dir) {
+    // Who is just ending may remove it as well.
+    if let Err(error) = fs::remove_dir_all(dir)
+        && error.kind() != io::ErrorKind::NotFound
+    {
         eprintln!("transom-suite: {} is left behind: {error}", dir.display());
     }
     std::process::exit(STATUS)
+}
+
+/// Whether there was a signal. What runs shall end soon.
+pub(crate) fn is_signalled() -> bool {
+    mounts().is_ending
 }
 
 /// Runs a command that uses a mount and returns its status and its standard output. A signal kills it.

@@ -4,8 +4,9 @@
 //! and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass if the guest's results are equal
 //! ([`judge`]). Cases are [`split`] between two mounts, and guests of one directory look for a [`stale`] answer.
 //! Programs with two callers ([`two_callers`]) and third-party programs ([`foreign`]) run on mounts. The jobs of
-//! [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. This executable is also the init
-//! process of its guests, and the program that runs in them.
+//! [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. What takes hours or a checkout has
+//! a command of its own: [`soak`], [`trees`]. This executable is also the init process of its guests, and the program
+//! that runs in them.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -22,8 +23,10 @@ mod places;
 mod pmem;
 mod progress;
 mod scenario;
+mod soak;
 mod split;
 mod stale;
+mod trees;
 mod two_callers;
 mod window;
 
@@ -46,8 +49,11 @@ use scenario::Scenario;
 ///
 /// Scenarios are named GUEST/DAEMON/OPTIONS/JOB. Without a filter those of `make test` run.
 #[derive(Debug, Parser)]
-#[command(name = "transom-suite", version, max_term_width = 100)]
+#[command(name = "transom-suite", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Long>,
+
     /// Run the scenarios whose name contains one of these
     filters: Vec<String>,
 
@@ -88,6 +94,31 @@ struct Cli {
     jobs: NonZero<usize>,
 }
 
+/// What is no scenario, and runs by name only.
+#[derive(Debug, clap::Subcommand)]
+enum Long {
+    /// Load a mount, a machine and the library with DAX for hours while daemons and front ends are killed
+    Soak(soak::SoakArgs),
+    /// Run a built checkout of xfstests over mounts
+    Xfstests(trees::TreeArgs),
+    /// Run an installed LTP over a mount
+    Ltp(trees::TreeArgs),
+}
+
+impl Long {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let verdict = match self {
+            Self::Soak(args) => soak::run(args),
+            Self::Xfstests(args) => trees::xfstests(args),
+            Self::Ltp(args) => trees::ltp(args),
+        }?;
+        verdict.remarks.iter().for_each(|remark| println!("{remark}"));
+        let Verdict { passed, failed, skipped, known, .. } = verdict;
+        println!("{passed} passed, {failed} failed, {skipped} skipped, {known} known");
+        Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
 /// How a scenario ended; the numbers count the tests within.
 #[derive(Debug, Default, Clone)]
 struct Verdict {
@@ -114,6 +145,9 @@ fn main() -> ExitCode {
 
 /// Does what the command line asks for. Errors: it asks for nothing that there is, or no scenario can run here.
 fn work(cli: Cli) -> anyhow::Result<ExitCode> {
+    if let Some(command) = &cli.command {
+        return command.run();
+    }
     let is_chosen = |scenario: &Scenario| match cli.filters.as_slice() {
         [] => scenario.runs_by_default || cli.all,
         filters => filters.iter().any(|filter| scenario.name().contains(filter.as_str())),

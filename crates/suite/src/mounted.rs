@@ -2,6 +2,8 @@
 
 use std::{
     ffi::OsString,
+    fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -72,15 +74,24 @@ impl Mounted {
         let mut mount = Mount::start(source, at.path(), self.options.clone())?;
         mount.passthrough().context("no passthrough")?;
         let result = work(at.path());
-        let early = mount.cause();
+        // Its threads may not have noticed yet that somebody else has ended it.
+        let early = if is_served(at.path()) { mount.cause() } else { Some(mount.wait()) };
         let unmounted = mount.unmount();
         if let Some(end) = early {
             // Whatever else has failed follows from it.
-            anyhow::bail!("the mount ended before its scenario: {end}");
+            let failed = result.err().map(|error| format!("; then the scenario failed: {error:#}"));
+            anyhow::bail!("the mount ended before its scenario: {end}{}", failed.unwrap_or_default());
         }
         unmounted.context("unmounting")?;
         result
     }
+}
+
+/// Whether a file system is mounted at `at`, and answers.
+fn is_served(at: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let above = at.parent().and_then(device);
+    device(at).is_some_and(|device| Some(device) != above)
 }
 
 /// A word of a command as it is on this machine.
@@ -90,5 +101,38 @@ fn translated(word: &str, share: &Path, tools: &Path) -> OsString {
         (Some(rest), _) => beneath(share, rest),
         (_, Some(rest)) => beneath(tools, rest),
         _ => word.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::mount::{UnmountFlags, unmount};
+
+    use super::*;
+
+    #[test]
+    fn a_mount_that_somebody_else_ends_says_so_before_what_follows_from_it() {
+        // The executables of this build are in the directory above that of test programs.
+        let this = std::env::current_exe().unwrap();
+        let transomd = this.parent().unwrap().parent().unwrap().join("transomd");
+        if !transomd.exists() || !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: it takes root, /dev/fuse and the executables");
+            return;
+        }
+        let options = Options::default();
+        let program = Program { args: options.daemon_args(), ..Program::new(transomd) };
+        let mounted = Mounted { program, options };
+        let share = tempfile::tempdir().unwrap();
+        let error = mounted
+            .at::<()>(share.path(), |at| {
+                // It ends the connection also if the mount is busy.
+                unmount(at, UnmountFlags::FORCE)?;
+                fs::write(at.join("file"), "").context("writing a file")?;
+                anyhow::bail!("a case failed")
+            })
+            .unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.starts_with("the mount ended before its scenario: "), "{text}");
+        assert!(text.contains("; then the scenario failed: a case failed"), "{text}");
     }
 }

@@ -113,6 +113,39 @@ fn a_log_that_is_rewritten_while_requests_are_served_can_still_undo_them() {
 }
 
 #[test]
+fn requests_that_share_the_number_of_one_that_waits_take_a_bounded_amount() {
+    let file = JournalFile::create(QUEUES).unwrap();
+    let journal = reopened(&file);
+    journal.append(&Record::Begin { flags: 0 });
+    let queue = journal.queue(0);
+    queue.take(0, 1);
+    queue.identify(0, 9);
+    for _ in 0..100_000 {
+        journal.append(&look(9, 200, b"other"));
+        journal.append(&Record::Forget { unique: 9, nodeid: 200, count: 1 });
+    }
+    let len = journal.lock().len;
+    assert!(len <= REWRITE_MIN, "{len}");
+}
+
+#[test]
+fn a_guest_that_knows_too_much_loses_its_session_by_the_next_death_and_not_before() {
+    let file = JournalFile::create(QUEUES).unwrap();
+    let journal = reopened(&file);
+    journal.append(&Record::Begin { flags: 1 });
+    let name = [b'n'; 255];
+    for nodeid in 0..2 * (HALF_LEN / name.len()) as u64 {
+        journal.append(&look(nodeid, nodeid, &name));
+    }
+    assert!(file.open().unwrap_err().to_string().contains("full"));
+    // The next session begins with an empty journal.
+    journal.append(&Record::Begin { flags: 2 });
+    journal.append(&look(1, 100, b"name"));
+    let session = reopened(&file).recover();
+    assert_eq!((session.flags, session.inodes.len()), (Some(2), 1));
+}
+
+#[test]
 fn a_record_counts_once_the_end_has_moved() {
     let file = JournalFile::create(QUEUES).unwrap();
     let journal = reopened(&file);

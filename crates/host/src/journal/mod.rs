@@ -5,7 +5,11 @@
 //! the end. So there are no torn records: a death in between leaves the log as it was.
 //!
 //! When the log has doubled, what it amounts to is written into the other half of the memory, and one store switches
-//! to that. Changes of requests that are still being served are copied as they are, since they may have to be undone.
+//! to that. Changes of requests that are still being served are copied as they are, since they may have to be undone,
+//! up to [`PENDING_LEN_MAX`].
+//!
+//! A guest decides how much it knows and has open. If that does not fit, the journal gives up until the next session:
+//! the process goes on, and its death ends the session.
 //!
 //! Lock: its own, under which no other is taken and no system call is made, except to give memory back.
 
@@ -39,8 +43,13 @@ pub use slots::{Left, QueueSlots, Stage};
 /// Where the word is that says which half the log is in, by its highest bit, and its length.
 const END_AT: usize = 0;
 const QUEUES_AT: usize = 4096;
-/// Room for the log, twice. 5 million inodes take 500 MB.
-const HALF_LEN: usize = 1 << 30;
+/// Room for the log, twice. 5 million inodes take 500 MB. Little in tests, which fill it.
+const HALF_LEN: usize = if cfg!(test) { 4 << 20 } else { 1 << 30 };
+/// The word at [`END_AT`] once the log did not fit any more.
+const GIVEN_UP: u64 = u64::MAX;
+/// Bytes of changes that are kept to be undone. Requests in flight have far less, unless a guest uses the number of one
+/// that waits for others too; then further changes count as done.
+const PENDING_LEN_MAX: usize = if cfg!(test) { 256 << 10 } else { 16 << 20 };
 /// A log that is shorter is not rewritten: it costs less than a guest's ring.
 const REWRITE_MIN: usize = 1 << 20;
 
@@ -68,6 +77,13 @@ struct Log {
     half: usize,
     len: usize,
     rewrite_at: usize,
+    has_given_up: bool,
+}
+
+impl Log {
+    fn new(half: usize, len: usize) -> Self {
+        Self { half, len, rewrite_at: REWRITE_MIN, has_given_up: false }
+    }
 }
 
 /// Where a test wants the process to die.
@@ -92,11 +108,14 @@ impl JournalFile {
     ///
     /// # Errors
     ///
-    /// If it cannot be mapped.
+    /// If it cannot be mapped, or was full: then nobody knows what the session amounts to.
     pub fn open(&self) -> io::Result<Journal> {
         let area = Area::map(&self.file, len_of(self.queues))?;
         let end = area.word(END_AT);
-        let log = Log { half: (end >> 63) as usize, len: (end << 1 >> 1) as usize, rewrite_at: REWRITE_MIN };
+        if end == GIVEN_UP {
+            return Err(io::Error::other("the journal was full, so the session ends with the process that served it"));
+        }
+        let log = Log::new((end >> 63) as usize, (end << 1 >> 1) as usize);
         let (queues, log) = (self.queues, Mutex::new(log));
         Ok(Journal { area, queues, log, earlier: Mutex::default(), undecided: AtomicU64::new(0), death: None })
     }
@@ -142,13 +161,16 @@ impl Journal {
     pub(crate) fn append(self: &Arc<Self>, record: &Record<'_>) {
         let bytes = record.encode();
         let mut log = self.lock();
+        if log.has_given_up {
+            // Nothing of an earlier session is left.
+            let Record::Begin { .. } = record else { return };
+            *log = Log::new(0, 0);
+        }
         if log.len + bytes.len() > log.rewrite_at {
             self.rewrite(&mut log, |_| true);
         }
         if log.len + bytes.len() > HALF_LEN {
-            // Going on would lose the guest's files at the next death without a word.
-            tracing::error!("the journal is full ({} bytes): ending", log.len);
-            std::process::exit(1);
+            return self.give_up(&mut log);
         }
         let at = half_at(self.queues, log.half) + log.len;
         self.area.write(at, &bytes);
@@ -156,6 +178,17 @@ impl Journal {
         log.len += bytes.len();
         self.area.set_word(END_AT, (log.half as u64) << 63 | log.len as u64);
         self.step("logged");
+    }
+
+    fn give_up(&self, log: &mut Log) {
+        tracing::error!(
+            "the journal is full ({} bytes), because the guest knows so many files: if this process dies, the session \
+             is lost; --inode-limit keeps that from happening",
+            log.len
+        );
+        self.area.set_word(END_AT, GIVEN_UP);
+        self.area.release(half_at(self.queues, 0), 2 * HALF_LEN);
+        log.has_given_up = true;
     }
 
     /// Returns what the log amounts to, without the changes of requests that are served again. Keeps their intents.
@@ -214,11 +247,13 @@ impl Journal {
         let bytes = self.area.read(half_at(self.queues, log.half), log.len);
         let (mut session, mut pending) = (Session::default(), Vec::new());
         let mut rest = bytes.as_slice();
+        let mut pending_len = 0;
         while let Some((record, whole, following)) = Record::decode(rest) {
             match record.unique() {
-                Some(unique) if taken.contains(&unique) => {
+                Some(unique) if taken.contains(&unique) && pending_len < PENDING_LEN_MAX => {
                     session.note_numbers(&record);
                     pending.push(whole.to_vec());
+                    pending_len += whole.len();
                 }
                 _ => session.apply(&record),
             }
@@ -248,6 +283,6 @@ impl Journal {
         }
         self.area.set_word(END_AT, (half as u64) << 63 | len as u64);
         self.area.release(half_at(self.queues, log.half), HALF_LEN);
-        *log = Log { half, len, rewrite_at: (2 * len).clamp(REWRITE_MIN, HALF_LEN) };
+        *log = Log { rewrite_at: (2 * len).clamp(REWRITE_MIN, HALF_LEN), ..Log::new(half, len) };
     }
 }

@@ -8,7 +8,7 @@ use transom_wire::{
     device_number,
 };
 
-use super::Passthrough;
+use super::{Passthrough, validity::attribute_validity};
 use crate::{
     Errno,
     idmap::{GuestGid, GuestUid, HostGid, HostUid},
@@ -46,7 +46,7 @@ impl Passthrough {
 
     /// Returns the attributes with their validity.
     pub(super) fn attr_out(&self, fd: impl AsFd, stat: &Statx) -> AttrOut {
-        let (attr_valid, attr_valid_nsec) = seconds(self.validity(stat));
+        let (attr_valid, attr_valid_nsec) = seconds(attribute_validity(stat, self.validity(stat)));
         AttrOut {
             attr_valid: attr_valid.into(),
             attr_valid_nsec: attr_valid_nsec.into(),

@@ -4,12 +4,14 @@
 //! ([`Replays::keeps_up`](crate::replay::Replays::keeps_up)): then it is longer, for files whose changes by others are
 //! seen: by name, or by file handle if the name is one that the guest does not know. Where only directories are
 //! observed that the guest knows, that excludes files with several names, and all if a directory is not observed.
+//!
+//! Attributes of set-id programs are the exception: [`attribute_validity`].
 
 use std::{os::fd::AsFd, time::Duration};
 
-use rustix::fs::{FileType, Statx, fstatfs};
+use rustix::fs::{FileType, Mode, Statx, fstatfs};
 
-use super::{CachePolicy, Config, Passthrough, inodes::file_type};
+use super::{CachePolicy, Config, Passthrough, inodes::file_type, set_id::without_set_id};
 use crate::replay::Replays;
 
 /// File systems that only this machine changes, by their magic numbers (linux/magic.h): ext2 to ext4, XFS, btrfs, F2FS,
@@ -67,6 +69,23 @@ impl Passthrough {
     pub(super) fn changes_seen(&self) -> u64 {
         self.replays.as_ref().map_or(0, |replays| replays.changes_seen())
     }
+}
+
+/// Returns how long attributes of the file with `stat` stay valid if others stay so for `validity`: those of a program
+/// that runs with the rights of its owner or group expire at once.
+///
+/// execve(2) takes the set-id bits from the mode that the guest's kernel got last. A write clears them on the host, and
+/// the kernel does not notice: it keeps the old mode after a write that bypasses its cache, and with
+/// HANDLE_KILLPRIV_V2. So an ordinary user of the guest who may write such a program could replace its content and run
+/// it with the rights of others. If its attributes have expired, the kernel requests them before it executes the
+/// program. `security.capability` needs none of this, since the kernel does not cache it.
+///
+/// Source: fs/fuse/file.c, `fuse_write_update_attr`; fs/fuse/dir.c, `fuse_permission` and `fuse_setattr`; fs/exec.c,
+/// `bprm_fill_uid`.
+pub(super) fn attribute_validity(stat: &Statx, validity: Duration) -> Duration {
+    let mode = Mode::from_raw_mode(stat.stx_mode.into());
+    let gives_rights = file_type(stat) == FileType::RegularFile && without_set_id(mode) != mode;
+    if gives_rights { Duration::ZERO } else { validity }
 }
 
 fn device(stat: &Statx) -> (u32, u32) {

@@ -40,11 +40,15 @@ pub(crate) struct Passing {
 impl Passing {
     /// With arguments of the daemon beside the usual ones, which they overrule.
     pub(crate) fn start(host: TempDir, args: &[&str]) -> Self {
+        Self::with(host, Options { passthrough: true, ..Options::default() }, args)
+    }
+
+    /// With other options than those for passthrough.
+    pub(crate) fn with(host: TempDir, options: Options, args: &[&str]) -> Self {
         let (at, metrics) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for dir in [&host, &at] {
             fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let options = Options { passthrough: true, ..Options::default() };
         let mut program = common::transomd();
         program.args = options.daemon_args();
         program.args.push(format!("--metrics-socket={}", socket(&metrics).display()).into());

@@ -1,4 +1,4 @@
-//! Set-id programs on a mount with passthrough: whoever overwrites one gets nobody's rights by it.
+//! Set-id programs on a mount, with passthrough and without: whoever overwrites one gets nobody's rights by it.
 //!
 //! The attacker is this test's executable again, as an ordinary user. The payload shows the rights that it runs with.
 
@@ -20,6 +20,8 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, statx};
 
+use transom_mount::Options;
+
 use crate::{
     common, needs_mounts,
     passthrough::{Mapped, Passing, has_passthrough, needs_passthrough},
@@ -29,9 +31,8 @@ use crate::{
 const USER: u32 = 65_534;
 /// Prints a file's content; of `/proc/self/status` it is the rights that it runs with.
 const PAYLOAD: &str = "/bin/cat";
-/// Set for the attacker: what it does.
+/// Set for the attacker: what it does, and the program to overwrite.
 const ATTACK: &str = "TRANSOM_TEST_ATTACK";
-/// Set for the attacker: the program to overwrite.
 const VICTIM: &str = "TRANSOM_TEST_VICTIM";
 /// What the attacker says once it has the program open.
 const OPENED: &str = "attacker: opened";
@@ -41,9 +42,8 @@ const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 1 << 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 /// Ways to put the payload into a program. All need no more than the right to write it.
 const ATTACKS: [&str; 7] = ["write", "truncate", "append", "splice", "copy", "resize", "fallocate"];
 
-/// Enough for two threads to meet in most ways.
+/// Enough for two threads to meet in most ways, and far more than an execution takes to see that nobody writes any more.
 const RACES: usize = 50;
-/// Far more than an execution takes to see that nobody writes any more.
 const TRIES_MAX: usize = 100_000;
 
 /// What makes a program run with other rights.
@@ -302,6 +302,18 @@ fn an_overwritten_program_has_no_ones_rights_with_attributes_cached_for_ever() {
 fn an_overwritten_program_has_no_ones_rights_without_a_cache() {
     needs_passthrough!();
     attacks_fail("--cache=never");
+}
+
+/// Without passthrough the daemon makes the writes; the kernel does not learn that they have cleared set-id bits.
+#[test]
+fn an_overwritten_program_has_no_ones_rights_if_writes_are_requests() {
+    needs_mounts!();
+    for (cache, others) in ["--cache=metadata", "--cache=always"].into_iter().flat_map(|cache| {
+        [&["--xattr"][..], &["--xattr", "--killpriv-v2", "--writeback"]].map(|others| (cache, others))
+    }) {
+        let share = Passing::with(common::on_disk(), Options::default(), &[&[cache], others].concat());
+        check(share, &Privilege::ALL, &["write", "truncate", "splice", "copy"]);
+    }
 }
 
 #[test]

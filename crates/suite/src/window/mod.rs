@@ -18,6 +18,7 @@ use crate::{
     job::Job,
     places::Places,
     scenario::Scenario,
+    soak,
 };
 
 /// Runs the job of `scenario`. Errors: it failed.
@@ -57,7 +58,11 @@ pub(crate) fn run_if_inside() -> Option<ExitCode> {
         return None;
     }
     let words: Vec<String> = words.collect();
-    Some(match inside(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if words.first().is_some_and(|word| word.starts_with("soak-")) {
+        return Some(soak::inside(&words));
+    }
+    Some(match inside(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");

@@ -18,6 +18,7 @@ use crate::{
         Passthrough,
         attr::seconds,
         inodes::{FsId, Inode, InodeFd, file_type},
+        validity::attribute_validity,
     },
     server::{BlockingMode, Call, Serve},
     sysfd::{path, stat},
@@ -174,13 +175,14 @@ impl Passthrough {
             attr.flags = AttrFlags::SUBMOUNT.bits().into();
         }
         let (valid, valid_nsec) = seconds(validity);
+        let (attr_valid, attr_valid_nsec) = seconds(attribute_validity(stat, validity));
         EntryOut {
             nodeid: nodeid.into(),
             generation: 0.into(),
             entry_valid: valid.into(),
-            attr_valid: valid.into(),
+            attr_valid: attr_valid.into(),
             entry_valid_nsec: valid_nsec.into(),
-            attr_valid_nsec: valid_nsec.into(),
+            attr_valid_nsec: attr_valid_nsec.into(),
             attr,
         }
     }

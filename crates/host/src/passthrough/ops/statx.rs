@@ -11,7 +11,7 @@ use transom_wire::{
 
 use crate::{
     Errno,
-    passthrough::{Passthrough, attr::seconds},
+    passthrough::{Passthrough, attr::seconds, validity::attribute_validity},
     server::{Call, Serve},
     sysfd::stat,
 };
@@ -34,7 +34,7 @@ impl Serve<operation::Statx> for Passthrough {
             Some(file) => stat::statx(&file.fd, sync, mask)?,
             None => stat::statx(&self.inodes.get(call.nodeid)?.fd, sync, mask)?,
         };
-        let (attr_valid, attr_valid_nsec) = seconds(self.validity(&stat));
+        let (attr_valid, attr_valid_nsec) = seconds(attribute_validity(&stat, self.validity(&stat)));
         Ok(StatxOut {
             attr_valid: attr_valid.into(),
             attr_valid_nsec: attr_valid_nsec.into(),

@@ -109,7 +109,7 @@ impl Quota {
             let is_copied = self.is_layered && bound::copies_up(request) && file_type(&stat) != FileType::Directory;
             if is_copied && !ledger.knows(key) && !copied.contains(&key) {
                 // The overlay does not say whether a file has been copied already.
-                most.bytes += allocated(&stat) + bound::SLACK;
+                most.bytes = most.bytes.saturating_add(allocated(&stat)).saturating_add(bound::SLACK);
                 most.files += 1;
                 copied.push(key);
             }

@@ -1,4 +1,7 @@
-use std::{fs, os::unix::fs::MetadataExt};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt as _},
+};
 
 use rustix::fs::{OFlags, StatxFlags};
 use transom_wire::{
@@ -142,6 +145,29 @@ fn validity_follows_the_cache_policy() {
     let guest = Guest::new(dir.path(), Config { absent_names, ..Config::default() });
     let absent = guest.lookup(ROOT, "absent").unwrap();
     assert_eq!((absent.nodeid.get(), absent.entry_valid.get(), absent.entry_valid_nsec.get()), (0, 1, 500_000_000));
+}
+
+#[test]
+fn attributes_of_set_id_programs_expire_at_once_and_their_names_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::new(dir.path(), Config { cache: CachePolicy::Always, ..Config::default() });
+    // Mandatory locks, not rights: set-group-id without execution by the group.
+    for (mode, expires) in [(0o4755, true), (0o2755, true), (0o6711, true), (0o2745, false), (0o755, false)] {
+        let name = format!("{mode:o}");
+        let path = dir.path().join(&name);
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let seconds = if expires { 0 } else { 86400 };
+        let entry = guest.lookup(ROOT, &name).unwrap();
+        assert_eq!((entry.entry_valid.get(), entry.attr_valid.get()), (86400, seconds), "{name}");
+        let out: AttrOut =
+            guest.ask(Opcode::Getattr, entry.nodeid.into(), &[GetattrIn::new_zeroed().as_bytes()]).unwrap();
+        assert_eq!(out.attr_valid.get(), seconds, "{name}");
+    }
+    // Directories pass their group on, and nobody executes them.
+    fs::create_dir(dir.path().join("directory")).unwrap();
+    fs::set_permissions(dir.path().join("directory"), fs::Permissions::from_mode(0o2775)).unwrap();
+    assert_eq!(guest.lookup(ROOT, "directory").unwrap().attr_valid.get(), 86400);
 }
 
 #[test]

@@ -217,6 +217,19 @@ fn holes_preallocation_copies_and_attributes_count_as_what_they_take() {
 }
 
 #[test]
+fn a_request_for_more_than_there_can_be_is_refused_in_an_overlay_too() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), [1; BLOCK]).unwrap();
+    let quota = Some(QuotaLimits { bytes: LIMIT, files: None });
+    let guest = Guest::new(dir.path(), Config { quota, is_layered: true, ..Config::default() });
+    // Open for reading, so that the overlay has not copied it, and its copy counts on top of the length.
+    let entry = guest.lookup(ROOT, "file").unwrap();
+    let fh = guest.open(node(&entry), OFlags::RDONLY).unwrap();
+    assert_eq!(fallocate(&guest, node(&entry), fh, FallocateFlags::empty(), u64::MAX), Err(Errno::NOSPC));
+    assert_eq!(used(&guest), 0);
+}
+
+#[test]
 fn a_file_that_another_replaces_and_one_that_never_had_a_name_are_given_back() {
     each_place(None, |guest, dir| {
         let before = taken(guest, dir);
