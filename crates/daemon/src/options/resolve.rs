@@ -287,6 +287,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             }),
             thread_pool_size: cli.workers.thread_pool_size,
             poll_us: cli.workers.poll_us,
+            rate: cli.workers.rate,
         },
         host_changes: cli.changes.host_changes,
         isolation: IsolationOptions {
