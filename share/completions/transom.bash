@@ -55,6 +55,9 @@ _transom() {
             transom,run)
                 cmd="transom__subcmd__run"
                 ;;
+            transom,share)
+                cmd="transom__subcmd__share"
+                ;;
             transom,stop)
                 cmd="transom__subcmd__stop"
                 ;;
@@ -130,6 +133,12 @@ _transom() {
             transom__subcmd__fs,write)
                 cmd="transom__subcmd__fs__subcmd__write"
                 ;;
+            transom__subcmd__share,add)
+                cmd="transom__subcmd__share__subcmd__add"
+                ;;
+            transom__subcmd__share,remove)
+                cmd="transom__subcmd__share__subcmd__remove"
+                ;;
             *)
                 ;;
         esac
@@ -137,7 +146,7 @@ _transom() {
 
     case "${cmd}" in
         transom)
-            opts="-h -V --help --version run exec ps stop cp fs overlays diff commit discard mount demo top agent bench"
+            opts="-h -V --help --version run exec ps share stop cp fs overlays diff commit discard mount demo top agent bench"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1069,7 +1078,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__run)
-            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --user --workdir --commit-on-success --json --timeout --keep --tty --events --no-events --allow-host --resolve --network --disk --verbose --timing --cold --console --daemon --coherence-group --kernel-with-versions --daemon-arg --fetch --qemu --busybox --help"
+            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --user --workdir --commit-on-success --json --timeout --keep --tty --events --no-events --allow-host --resolve --network --disk --rate --verbose --timing --cold --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1167,6 +1176,10 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --console)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1191,6 +1204,48 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__share)
+            opts="-h --help add remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__share__subcmd__add)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__share__subcmd__remove)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

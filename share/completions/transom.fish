@@ -29,6 +29,7 @@ complete -c transom -n "__fish_transom_needs_command" -s V -l version -d 'Print 
 complete -c transom -n "__fish_transom_needs_command" -f -a "run" -d 'Run a command in a Linux virtual machine with directories of the host'
 complete -c transom -n "__fish_transom_needs_command" -f -a "exec" -d 'Run a command in a machine that `transom run --keep` has started'
 complete -c transom -n "__fish_transom_needs_command" -f -a "ps" -d 'List the machines that `transom run --keep` has started'
+complete -c transom -n "__fish_transom_needs_command" -f -a "share" -d 'Add directories to a machine that `transom run --keep` has started, and remove them'
 complete -c transom -n "__fish_transom_needs_command" -f -a "stop" -d 'End machines that `transom run --keep` has started'
 complete -c transom -n "__fish_transom_needs_command" -f -a "cp" -d 'Copy files and trees between this machine and one that `transom run --keep` has started'
 complete -c transom -n "__fish_transom_needs_command" -f -a "fs" -d 'Read and change the files of a share without mounting it'
@@ -42,7 +43,7 @@ complete -c transom -n "__fish_transom_needs_command" -f -a "top" -d 'Watch what
 complete -c transom -n "__fish_transom_needs_command" -f -a "agent" -d 'Replay changes of the host in the shares of this machine, a guest'
 complete -c transom -n "__fish_transom_needs_command" -f -a "bench" -d 'Compare virtio-fs daemons with each other and with the host\'s own file system'
 complete -c transom -n "__fish_transom_using_subcommand run" -s s -l share -d 'A directory of the host to share; may be repeated' -r
-complete -c transom -n "__fish_transom_using_subcommand run" -l root -d 'The guest\'s root: a directory of the host, `/` for the host\'s own root' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l root -d 'The guest\'s root: a directory of the host, `/` for the host\'s own root, or an image of a container' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l hide -d 'Hide a path of the host from the guest, in every share that contains it; may be repeated' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l show -d 'Show a path that --root / hides, and everything below it; may be repeated' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l kernel -d 'The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12' -r -F
@@ -68,6 +69,7 @@ never\t''"
 complete -c transom -n "__fish_transom_using_subcommand run" -l allow-host -d 'Let the guest connect to a host, by TCP; may be repeated [default: the guest has no network]' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l resolve -d 'The address of an allowed host, instead of what the host\'s resolver says; may be repeated' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l disk -d 'Limit what the guest may add to each writable share: SIZE bytes, and N files' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l rate -d 'Limit what the guest may do with each share in a second: SIZE bytes, N requests, or both' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l console -d 'Write the output of the guest\'s console to a file' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l daemon -d 'The daemon that serves the shares, which must accept virtiofsd\'s options [default: transomd in this program\'s directory]' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l coherence-group -d 'Have the share\'s daemon join GROUP, whose daemons tell each other\'s guests what has changed' -r
@@ -93,6 +95,11 @@ complete -c transom -n "__fish_transom_using_subcommand exec" -l json -d 'At the
 complete -c transom -n "__fish_transom_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand ps" -l json -d 'Print a JSON array, with an object for each machine'
 complete -c transom -n "__fish_transom_using_subcommand ps" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand share; and not __fish_seen_subcommand_from add remove" -s h -l help -d 'Print help'
+complete -c transom -n "__fish_transom_using_subcommand share; and not __fish_seen_subcommand_from add remove" -f -a "add" -d 'Mount a directory of this machine in the machine NAME'
+complete -c transom -n "__fish_transom_using_subcommand share; and not __fish_seen_subcommand_from add remove" -f -a "remove" -d 'Unmount a directory that `transom share add` has added'
+complete -c transom -n "__fish_transom_using_subcommand share; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand share; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand stop" -l all -d 'End all machines of this user'
 complete -c transom -n "__fish_transom_using_subcommand stop" -l force -d 'Do not wait for the guest: what its programs have not written yet is lost'
 complete -c transom -n "__fish_transom_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -44,6 +44,7 @@ passthrough\t'transom mount --passthrough, which passes the files to the kernel'
 complete -c transomd -l num-request-queues -l queue-num -d 'Offer N request queues; a front end may use fewer [default: 8, and 1 with --dax-window]' -r
 complete -c transomd -l thread-pool-size -d 'Use up to N threads for operations that wait for the disk; 0: they block their queue' -r
 complete -c transomd -l poll-us -d 'Poll an idle queue for up to N microseconds before sleeping; 0: no polling' -r
+complete -c transomd -l rate -d 'Limit what the guest may do in a second: SIZE bytes, N requests, or both' -r
 complete -c transomd -l inode-file-handles -d 'Hold inodes by file handles rather than by open descriptors' -r -f -a "never\t'Always a descriptor'
 prefer\t'A handle if the host\'s file system supports them and the daemon may open them, otherwise a descriptor'
 mandatory\t'Always a handle; files without handles cannot be used'"

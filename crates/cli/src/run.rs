@@ -4,7 +4,9 @@ mod disk;
 mod events;
 mod finish;
 mod hidden;
+mod image;
 mod keep;
+mod late;
 mod network;
 mod overlays;
 mod report;
@@ -21,6 +23,7 @@ use std::{
 };
 
 use clap::Args;
+use transom_image::Unpacked;
 use transom_vm::{
     Error, GuestSpec, Input, Output, Result, Root, Share, ShareArg, Stdio, Vmm, mount_points,
     packages::{Cache, OnStderr},
@@ -59,12 +62,16 @@ pub(crate) struct Run {
     #[arg(long = "share", short = 's', value_name = "HOST[:GUEST][,OPTION]...")]
     shares: Vec<OsString>,
 
-    /// The guest's root: a directory of the host, `/` for the host's own root
+    /// The guest's root: a directory of the host, `/` for the host's own root, or an image of a container
     ///
     /// It is shared read-only; what the guest writes stays in the guest's memory. /proc, /sys, /dev, /tmp and /run are
-    /// the guest's own, and home directories and secret places are hidden: see --show. By
-    /// default the root is a minimal one with busybox. Accepts `,cache=MODE`, as --share does.
-    #[arg(long, value_name = "DIR[,cache=MODE]")]
+    /// the guest's own, and home directories and secret places of `/` are hidden: see --show. By default the root is a
+    /// minimal one with busybox. Accepts `,cache=MODE`, as --share does.
+    ///
+    /// IMAGE is a tar of a root, an OCI layout, or an archive that `podman save`, `skopeo copy` or `docker save` has
+    /// written. It is unpacked into the cache, once. Its variables, user and, without shares, working directory are the
+    /// command's unless options say otherwise; without COMMAND, its own is run. Of several, `image=NAME` chooses one.
+    #[arg(long, value_name = "DIR|IMAGE[,OPTION]...")]
     root: Option<OsString>,
 
     /// Hide a path of the host from the guest, in every share that contains it; may be repeated
@@ -237,6 +244,8 @@ Examples:
   transom run --root / --share .,overlay -- make test
       The same, but the directory stays as it is: see what has changed with `transom diff`, then `transom commit .` or
       `transom discard .`.
+  podman save IMAGE -o image.tar && transom run --root image.tar --share . -- make test
+      Run a command in an image of a container.
   tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
       Mount a share at a given path.
 
@@ -255,6 +264,8 @@ struct Prepared {
     spec: GuestSpec,
     vmm: Box<dyn Vmm>,
     overlays: Overlays,
+    /// The guest's root, which must stay while the guest runs.
+    image: Option<Unpacked>,
 }
 
 /// Returns the host's directory that is the guest's root, if it has one.
@@ -262,6 +273,26 @@ fn host_root(root: &Root) -> Option<&Path> {
     match root {
         Root::Host(share) => Some(&share.host),
         Root::Minimal => None,
+    }
+}
+
+fn host_share(root: &mut Root) -> Option<&mut Share> {
+    match root {
+        Root::Host(share) => Some(share),
+        Root::Minimal => None,
+    }
+}
+
+/// Returns whether a root is that of the host.
+fn is_host(root: &Path) -> bool {
+    root == Path::new("/")
+}
+
+/// Returns where a share is mounted unless the user says where.
+fn guest_path(host: &Path, has_host_root: bool) -> PathBuf {
+    match has_host_root {
+        true => host.to_owned(),
+        false => Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root"))),
     }
 }
 
@@ -274,7 +305,7 @@ impl Run {
         let finish = Finish::new(&self);
         match self.prepare() {
             Err(error) => finish.report(Err(error), Overlays::default(), &[]),
-            Ok(Prepared { spec, vmm, overlays }) => {
+            Ok(Prepared { spec, vmm, overlays, image: _image }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
@@ -294,14 +325,7 @@ impl Run {
         let agent = env::current_exe().map_err(Error::io("cannot find this program's path"))?;
         let daemon = self.daemon.clone().unwrap_or_else(|| agent.with_file_name("transomd"));
         check_programs(&agent, &daemon)?;
-        let mut root = match &self.root {
-            None => Root::Minimal,
-            Some(words) => Root::Host(self.share(words, |_| "/".into())?),
-        };
-        if let Some(words) = &self.root {
-            let parsed = ShareArg::parse(words)?;
-            overlays::check_root(&parsed.host, parsed.is_overlay)?;
-        }
+        let (mut root, image) = self.root(&cache, &report)?;
         if matches!(&root, Root::Host(share) if share.dax.is_some()) {
             return Err(Error::Usage(
                 "--root takes no `dax`: the root is read-only for the guest, and a read-only share has no DAX window"
@@ -313,9 +337,13 @@ impl Run {
         self.apply_version_table(&mut root, &mut shares)?;
         hidden::apply(&self.hide, &self.show, &mut root, &mut shares)?;
         self.disk.apply(&mut shares)?;
+        self.disk.limit_rate(shares.iter_mut().chain(host_share(&mut root)))?;
         let events = self.events(&agent, &shares)?;
+        let defaults = image::Defaults::of(image.as_ref(), &root)?;
         let user = self.user.as_deref().map(|words| parse_user(words, host_root(&root))).transpose()?;
-        let env = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<_>>()?;
+        let asked = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<Vec<_>>>()?;
+        let env = defaults.env.into_iter().chain(asked).collect();
+        let directory = self.workdir.clone().or(defaults.directory.filter(|_| shares.is_empty()));
         let overlays = Overlays::open(&mut shares, |number| self.is_overlay(number))?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
@@ -340,12 +368,25 @@ impl Run {
             timeout: self.timeout,
             console: self.console.clone(),
             snapshots: (!self.cold).then(|| cache.dir().join("machines")),
-            directory: self.workdir.clone(),
-            user,
+            directory,
+            user: user.or(defaults.user),
             is_foreground: true,
-            command: self.command,
+            command: if self.command.is_empty() { defaults.command } else { self.command },
         };
-        Ok(Prepared { spec, vmm, overlays })
+        Ok(Prepared { spec, vmm, overlays, image })
+    }
+
+    /// Returns the guest's root, and the image that it is, if it is one.
+    fn root(&self, cache: &Cache, report: &OnStderr) -> Result<(Root, Option<Unpacked>)> {
+        let Some(words) = &self.root else { return Ok((Root::Minimal, None)) };
+        let parsed = ShareArg::parse(words)?;
+        overlays::check_root(&parsed.host, parsed.is_overlay)?;
+        let image = image::open(&parsed, cache, report)?;
+        let share = match &image {
+            Some(image) => image::root(image, parsed),
+            None => parsed,
+        };
+        Ok((Root::Host(self.resolve(share, |_| "/".into())?), image))
     }
 
     /// Returns whether the share with this number is an overlay.
@@ -354,16 +395,20 @@ impl Run {
     }
 
     fn shares(&self, root: &Root) -> Result<Vec<Share>> {
-        let is_host_root = matches!(root, Root::Host(share) if share.host == Path::new("/"));
-        let guest_path = |host: &Path| match is_host_root {
-            true => host.to_owned(),
-            false => Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root"))),
-        };
-        self.shares.iter().map(|words| self.share(words, guest_path)).collect()
+        let has_host_root = host_root(root).is_some_and(is_host);
+        self.shares.iter().map(|words| self.share(words, |host| guest_path(host, has_host_root))).collect()
     }
 
     fn share(&self, words: &OsStr, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
-        let share = ShareArg::parse(words)?.resolve(guest_path)?;
+        let parsed = ShareArg::parse(words)?;
+        if let Some(name) = &parsed.image {
+            return Err(Error::Usage(format!("share {words:?}: image={name} is for --root")));
+        }
+        self.resolve(parsed, guest_path)
+    }
+
+    fn resolve(&self, share: ShareArg, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
+        let share = share.resolve(guest_path)?;
         let group = self.coherence_group.iter().flat_map(|group| ["--coherence-group".into(), group.clone()]);
         Ok(Share { daemon_args: group.chain(self.daemon_args.iter().cloned()).collect(), ..share })
     }

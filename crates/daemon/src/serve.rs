@@ -155,6 +155,7 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         tag: options.share.tag.as_deref().map(padded_tag),
         request_queues: workers.request_queues,
         poll_max: Duration::from_micros(workers.poll_us.into()),
+        rate: workers.rate,
         pool_threads: workers.thread_pool_size,
         window,
         versions: None,

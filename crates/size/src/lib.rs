@@ -8,5 +8,5 @@
 mod parse;
 mod short;
 
-pub use parse::{parse, parse_quota};
+pub use parse::{parse, parse_quota, parse_rate};
 pub use short::short;

@@ -45,13 +45,47 @@ pub fn parse_quota(text: &str) -> Result<(u64, Option<u64>), String> {
     }
 }
 
+/// Parses `SIZE`, `requests=N` or `SIZE,requests=N`, what may pass in a second, as in `50M,requests=2000`.
+///
+/// # Errors
+///
+/// As [`parse`]; also if a part is 0, unknown or given twice.
+pub fn parse_rate(text: &str) -> Result<(Option<u64>, Option<u64>), String> {
+    let (mut bytes, mut requests) = (None, None);
+    for part in text.split(',') {
+        let (limit, number) = match part.strip_prefix("requests=") {
+            Some(number) => {
+                (&mut requests, number.parse().map_err(|_| format!("{number:?} is not a number of requests"))?)
+            }
+            None => (&mut bytes, parse(part)?),
+        };
+        if number == 0 {
+            return Err(format!("{text:?} lets nothing pass"));
+        }
+        if limit.replace(number).is_some() {
+            return Err(format!("{text:?} has two limits of a kind; expected SIZE, requests=N, or both"));
+        }
+    }
+    Ok((bytes, requests))
+}
+
 fn too_large(text: &str) -> String {
     format!("{text:?} exceeds 64 bits")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, parse_quota};
+    use super::{parse, parse_quota, parse_rate};
+
+    #[test]
+    fn a_rate_has_bytes_or_requests_or_both() {
+        assert_eq!(parse_rate("10M"), Ok((Some(10 << 20), None)));
+        assert_eq!(parse_rate("requests=50"), Ok((None, Some(50))));
+        assert_eq!(parse_rate("requests=50,1K"), Ok((Some(1024), Some(50))));
+        for text in ["", "0", "requests=0", "1M,2M", "1M,files=2", "1M,", "requests=x"] {
+            assert!(parse_rate(text).is_err(), "{text:?}");
+        }
+    }
 
     #[test]
     fn a_quota_has_bytes_and_perhaps_files() {

@@ -4,6 +4,7 @@
 //! until the daemon is ready, and errors of the path are reported here.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     os::{
         fd::{AsRawFd, OwnedFd},
@@ -15,7 +16,7 @@ use std::{
 
 use rustix::process::{getegid, geteuid};
 
-use crate::{Error, GuestSpec, Result, Share, SharePoint, Supervised, User, Vmm};
+use crate::{Error, GuestSpec, Result, Share, SharePoint, Supervised, User};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -47,12 +48,13 @@ pub(crate) fn check(program: &Path) -> Result<()> {
 }
 
 impl Daemon {
-    /// Starts the daemon of `spec` for `share` under `tag`, with its socket and its log in `dir`.
+    /// Starts the daemon of `spec` for `share` under `tag`, with its socket and its log in `dir`, and the arguments that
+    /// the VMM needs.
     ///
     /// # Errors
     ///
     /// Returns an error if the program is missing or the socket cannot be created.
-    pub(crate) fn start(spec: &GuestSpec, share: &Share, tag: &str, dir: &Path, vmm: &dyn Vmm) -> Result<Self> {
+    pub(crate) fn start(spec: &GuestSpec, share: &Share, tag: &str, dir: &Path, vmm_args: &[OsString]) -> Result<Self> {
         let (program, user) = (&spec.daemon, spec.user);
         check(program)?;
         if share.layer.is_some() && sandbox() == "none" {
@@ -96,7 +98,7 @@ impl Daemon {
             command.arg(format!("--dax-window={}", dax.window_len)).args(["--tag", tag]);
             command.arg("--metrics-socket").arg(metrics);
         }
-        command.args(vmm.daemon_args(tag)).args(&share.daemon_args);
+        command.args(vmm_args).args(&share.daemon_args);
         let both = output.try_clone().map_err(Error::io(format!("cannot create {log:?}")))?;
         command.stdin(Stdio::null()).stdout(both).stderr(output);
         let process = Supervised::spawn(command, inherited)?;

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use crate::protocol::{FromGuest, Stream};
+use crate::{
+    keep::shares::Asked,
+    protocol::{FromGuest, Stream},
+};
 
 /// What happens during a run.
 #[derive(Debug)]
@@ -19,5 +22,7 @@ pub(crate) enum Event {
     Stop {
         is_forced: bool,
     },
+    /// Somebody adds a share to a machine that is kept, or removes one.
+    Share(Asked),
     DaemonEnded(usize),
 }

@@ -1,6 +1,7 @@
 //! The processes of a run, daemons and VMM: how they are started, and the errors if they end too early.
 
 mod logs;
+pub(crate) mod ports;
 
 use std::{
     ffi::OsString,
@@ -22,7 +23,7 @@ use crate::{
     network::Network,
     protocol::{GuestNetwork, Mount, Replay, Setup, Task},
     qmp::{self, Patience},
-    snapshot::{Ends, Key, Monitored, Plan, Store},
+    snapshot::{Ends, Key, Monitored, Plan, SHARES_MAX, Store},
     terminal,
 };
 
@@ -65,6 +66,14 @@ pub(crate) struct Machine {
     snapshot: Option<(Store, Key)>,
     /// What the machine gets once its agent waits.
     late: Option<Late>,
+    /// The connection to QEMU of a machine that can get shares while it runs.
+    monitored: Option<Monitored>,
+    /// The tags of the shares in its ports.
+    ports: [Option<String>; SHARES_MAX],
+    /// How many shares it has got while it ran.
+    late_shares: usize,
+    /// The run's private directory.
+    dir: PathBuf,
 }
 
 /// The rest of a start: a snapshot is made, and then the machine gets its shares and its task.
@@ -91,8 +100,8 @@ impl Machine {
         How { start, patience, is_kept }: How,
     ) -> Result<Self> {
         let shares = tagged_shares(spec);
-        let daemons =
-            shares.iter().map(|(tag, share)| Daemon::start(spec, share, tag, dir, vmm)).collect::<Result<Vec<_>>>()?;
+        let start_daemon = |(tag, share): &(String, Share)| Daemon::start(spec, share, tag, dir, &vmm.daemon_args(tag));
+        let daemons = shares.iter().map(start_daemon).collect::<Result<Vec<_>>>()?;
 
         let initramfs = dir.join("initramfs.cpio");
         let console = spec.console.clone().unwrap_or_else(|| dir.join("console.log"));
@@ -120,8 +129,18 @@ impl Machine {
         }
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
         let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false, is_kept)?), &initramfs)?;
-        let started = vmm.start(&Boot { shares: &points, ..boot })?;
-        Ok(Self { initramfs_bytes, ..Self::new(started, daemons, vmm.name(), &console) })
+        let boot = Boot { shares: &points, ..boot };
+        let (started, monitored) = match vmm.resumable().filter(|_| is_kept) {
+            None => (vmm.start(&boot)?, None),
+            Some(qemu) => {
+                let memory = Ends::new(u64::from(spec.memory_mib) << 20, None);
+                let (ends, waiting) = memory.map_err(Error::io("cannot create the guest's memory"))?;
+                let started = qemu.launch(&boot, Some(ends.with_devices()))?;
+                // QEMU may have ended with an error, which is told later.
+                (started, waiting.ready(patience).ok())
+            }
+        };
+        Ok(Self { initramfs_bytes, monitored, ..Self::new(started, daemons, vmm.name(), &boot) })
     }
 
     /// Resumes a machine, or boots one whose agent will wait.
@@ -148,7 +167,7 @@ impl Machine {
             initramfs_bytes,
             is_resumed,
             snapshot: Some((store, key)),
-            ..Self::new(started, daemons, qemu.name(), boot.console)
+            ..Self::new(started, daemons, qemu.name(), boot)
         };
         let monitored = waiting.ready(patience).map_err(|error| machine.not_resumed(&error))?;
         machine.late = Some(Late { monitored, task, has_network_device: spec.network.has_device(), sources });
@@ -158,11 +177,24 @@ impl Machine {
         Ok(machine)
     }
 
-    fn new(started: Started, daemons: Vec<Daemon>, vmm_name: &'static str, console: &Path) -> Self {
+    fn new(started: Started, daemons: Vec<Daemon>, vmm_name: &'static str, boot: &Boot<'_>) -> Self {
         let Started { process: vmm, channels, log: vmm_log } = started;
-        let console = console.to_owned();
-        let (initramfs_bytes, is_resumed, snapshot, late) = (0, false, None, None);
-        Self { vmm, daemons, channels, initramfs_bytes, vmm_name, vmm_log, console, is_resumed, snapshot, late }
+        Self {
+            vmm,
+            daemons,
+            channels,
+            initramfs_bytes: 0,
+            vmm_name,
+            vmm_log,
+            console: boot.console.to_owned(),
+            is_resumed: false,
+            snapshot: None,
+            late: None,
+            monitored: None,
+            ports: Default::default(),
+            late_shares: 0,
+            dir: boot.dir.to_owned(),
+        }
     }
 
     /// Continues a machine whose agent waits: makes a snapshot, unless it comes from one, plugs the shares in and sends
@@ -184,6 +216,10 @@ impl Machine {
             qmp::REFUSED if !self.is_resumed => self.refuse_snapshots(&error),
             _ => self.not_resumed(&error),
         })?;
+        for (port, point) in self.ports.iter_mut().zip(points) {
+            *port = Some(point.tag);
+        }
+        self.monitored = Some(monitored);
         Ok(saved.err().map(|error| format!("no snapshot of the booted machine is kept: {error}")))
     }
 

@@ -125,8 +125,17 @@ pub(crate) enum ToGuest {
     Unwanted(Stream),
     /// Sends a signal to the command.
     Signal { number: i32 },
+    /// Mounts or unmounts a share of a machine that is kept.
+    Share(ShareChange),
     /// Ends a machine that is kept.
     Finish,
+}
+
+/// A share that comes or goes while a machine runs. Its device is in the port with this number.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ShareChange {
+    Mount { mount: Mount, port: usize },
+    Unmount { path: OsString, port: usize },
 }
 
 /// A message from the agent.
@@ -142,6 +151,8 @@ pub(crate) enum FromGuest {
         /// No device appeared for a share that was plugged in.
         lacks_device: bool,
     },
+    /// A share is mounted or unmounted, or why it is not.
+    ShareChanged { error: Option<String> },
     /// The command ended and the shares are unmounted.
     Ended { exit_code: i32, stdout_bytes: u64, stderr_bytes: u64, warnings: Vec<String>, notes: Vec<String> },
 }

@@ -163,7 +163,7 @@ impl Qemu {
             command.args(["-device", &device(number, share)]);
         }
         // A machine of which a snapshot is made gets the device later.
-        if boot.has_network_device && snapshot.is_none() {
+        if boot.has_network_device && !snapshot.is_some_and(Ends::is_late) {
             command.args(["-netdev", "user,id=network"]);
             command.args(["-device", &format!("{NETWORK_DEVICE},netdev=network,romfile=")]);
         }

@@ -3,6 +3,7 @@
 //! Threads in [`streams`](crate::streams) move the bytes. Nothing here waits for anything but the next event.
 
 mod restart;
+mod shares;
 
 use std::{
     fs::File,
@@ -17,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::shares::LateShares;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH},
@@ -49,7 +51,7 @@ const VMM_ENDS: Duration = Duration::from_millis(300);
 pub(crate) struct Session<'a> {
     spec: &'a GuestSpec,
     /// Makes the machine stay, to run commands of others.
-    keeper: Option<&'a Keeper>,
+    keeper: Option<&'a Keeper<'a>>,
     /// When the caller has begun, perhaps with another session before this one.
     begun: Instant,
     is_interrupted: Arc<AtomicBool>,
@@ -75,6 +77,7 @@ pub(crate) struct Session<'a> {
     arrived: [u64; 2],
     warnings: Vec<String>,
     ended: Option<Ended>,
+    late_shares: LateShares,
 }
 
 /// What a deadline limits.
@@ -96,7 +99,7 @@ struct Ended {
 
 impl<'a> Session<'a> {
     /// Creates a session; takes over the signals if the run is in the foreground.
-    pub(crate) fn new(spec: &'a GuestSpec, keeper: Option<&'a Keeper>, begun: Instant) -> Result<Self> {
+    pub(crate) fn new(spec: &'a GuestSpec, keeper: Option<&'a Keeper<'a>>, begun: Instant) -> Result<Self> {
         let (sender, events) = mpsc::channel();
         let is_interrupted = Arc::new(AtomicBool::new(false));
         let watch = || watch_signals(sender.clone(), Arc::clone(&is_interrupted));
@@ -123,6 +126,7 @@ impl<'a> Session<'a> {
             arrived: [0; 2],
             warnings: Vec::new(),
             ended: None,
+            late_shares: LateShares::default(),
         })
     }
 
@@ -239,9 +243,11 @@ impl<'a> Session<'a> {
             Event::Signal(SIGWINCH) if !self.is_command_started => {}
             Event::Signal(SIGWINCH) => self.send(&ToGuest::Resize(terminal::size())),
             Event::Signal(number) => self.signal(number)?,
+            Event::Share(asked) => self.change_share(asked, machine),
             Event::Stop { is_forced: true } => return Err(Error::Forced),
             Event::Stop { is_forced: false } => self.send(&ToGuest::Finish),
             Event::ControlClosed if self.ended.is_none() => return Err(machine.ended_early()),
+            Event::DaemonEnded(number) if self.is_expected_end(number) => {}
             Event::DaemonEnded(number) if self.ended.is_none() => {
                 return Err(if machine.vmm_ends(VMM_ENDS) {
                     machine.ended_early()
@@ -263,6 +269,10 @@ impl<'a> Session<'a> {
             FromGuest::Reached { milestone, agent_us } => self.milestone(milestone, Duration::from_micros(agent_us)),
             FromGuest::Failed { message, lacks_device: true } => Err(machine.refuse_snapshots(&message)),
             FromGuest::Failed { message, lacks_device: false } => Err(Error::Guest(message)),
+            FromGuest::ShareChanged { error } => {
+                self.share_changed(error, machine);
+                Ok(())
+            }
             FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings, notes } => {
                 self.ended = Some(Ended { exit_code, bytes: [stdout_bytes, stderr_bytes], warnings, notes });
                 Ok(())
@@ -314,7 +324,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes requests of others from now on.
-    fn keep(&mut self, keeper: &Keeper) -> Result<()> {
+    fn keep(&mut self, keeper: &Keeper<'_>) -> Result<()> {
         self.deadline = None;
         let (Some(to_guest), Some(from_guest)) = (self.stdin.take(), self.from_guest.take()) else { return Ok(()) };
         hub::serve(keeper, to_guest, from_guest, self.sender.clone()).map_err(Error::io("cannot keep the machine"))

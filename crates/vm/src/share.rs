@@ -27,6 +27,8 @@ pub struct ShareArg {
     pub cache: Option<CacheMode>,
     /// `dax=SIZE` and `dax-mode=MODE`, if given.
     pub dax: Option<Dax>,
+    /// `image=NAME`, if given: the image of several that the guest gets as its root.
+    pub image: Option<String>,
 }
 
 /// Length of the smallest window in bytes: the unit in which Linux maps.
@@ -53,6 +55,7 @@ impl ShareArg {
             is_overlay: false,
             cache: None,
             dax: None,
+            image: None,
         };
         let mut mode = None;
         if let Some(rest) = paths.next() {
@@ -70,6 +73,7 @@ impl ShareArg {
                     let window_len = window_len(size).map_err(unclear)?;
                     share.dax = Some(Dax { window_len, mode: DaxMode::default() });
                 }
+                Some(("image", name)) => share.image = Some(name.to_owned()),
                 Some(("dax-mode", word)) => mode = Some(word.parse().map_err(|error| unclear(format!("{error}")))?),
                 _ => {
                     return Err(unclear(format!(
@@ -102,7 +106,10 @@ impl ShareArg {
         let missing = |advice: String| Error::Missing { what: "the shared directory", path: self.host.clone(), advice };
         let host = fs::canonicalize(&self.host).map_err(|error| missing(error.to_string()))?;
         if !host.is_dir() {
-            return Err(missing("it is not a directory; share the directory that contains it".into()));
+            return Err(Error::Usage(format!(
+                "share {:?}: it is not a directory; share the one that contains it",
+                self.host
+            )));
         }
         let guest = self.guest.unwrap_or_else(|| guest_path(&host));
         let Self { is_read_only, cache, dax, .. } = self;
@@ -208,7 +215,8 @@ mod tests {
                 is_read_only: false,
                 is_overlay: false,
                 cache: None,
-                dax: None
+                dax: None,
+                image: None,
             }
         );
     }
@@ -222,6 +230,7 @@ mod tests {
             is_overlay: false,
             cache: Some(CacheMode::Always),
             dax: None,
+            image: None,
         };
         assert_eq!(parse(".:/mnt/x,ro,cache=always").unwrap(), expected);
         assert_eq!(parse(".:/mnt/x,cache=always,ro").unwrap(), expected);
@@ -275,11 +284,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
         let resolve = |path: PathBuf| {
-            ShareArg { host: path, guest: None, is_read_only: false, is_overlay: false, cache: None, dax: None }
-                .resolve(|_| "/mnt/x".into())
+            let words = ShareArg::parse(OsStr::new("x")).unwrap();
+            ShareArg { host: path, ..words }.resolve(|_| "/mnt/x".into())
         };
         assert_eq!(resolve(folder.path().into()).unwrap().guest, Path::new("/mnt/x"));
-        assert!(matches!(resolve(folder.path().join("file")), Err(Error::Missing { .. })));
+        assert!(matches!(resolve(folder.path().join("file")), Err(Error::Usage(_))));
         assert!(matches!(resolve(folder.path().join("none")), Err(Error::Missing { .. })));
     }
 }

@@ -122,18 +122,31 @@ pub(super) fn apply(hide: &[PathBuf], show: &[PathBuf], root: &mut Root, shares:
             share.daemon_args.extend(secrets(show)?);
         }
         for (path, is_used) in hide.iter().zip(&mut is_used) {
-            let Ok(below) = path.strip_prefix(&share.host) else { continue };
-            if below.as_os_str().is_empty() {
-                return Err(Error::Usage(format!("--hide {path:?} hides all of a share: do not share it")));
-            }
-            *is_used = true;
-            share.daemon_args.push(argument("hide", &Path::new("/").join(below)));
+            *is_used |= hide_one(share, path)?;
         }
     }
     match is_used.iter().position(|is_used| !is_used) {
         Some(at) => Err(Error::Usage(format!("--hide {:?}: nothing that contains it is shared", hide[at]))),
         None => Ok(()),
     }
+}
+
+/// Adds the arguments that hide those of the paths `hide` that are in `share`.
+///
+/// # Errors
+/// Returns an error if one is all of the share.
+pub(super) fn hide_in(share: &mut Share, hide: &[PathBuf]) -> Result<()> {
+    hide.iter().try_for_each(|path| hide_one(share, &real(path)?).map(drop))
+}
+
+/// Returns whether the path is in the share.
+fn hide_one(share: &mut Share, path: &Path) -> Result<bool> {
+    let Ok(below) = path.strip_prefix(&share.host) else { return Ok(false) };
+    if below.as_os_str().is_empty() {
+        return Err(Error::Usage(format!("--hide {path:?} hides all of a share: do not share it")));
+    }
+    share.daemon_args.push(argument("hide", &Path::new("/").join(below)));
+    Ok(true)
 }
 
 /// Returns the arguments for a share of the host's root. Nothing is hidden if `/` is shown.

@@ -17,7 +17,7 @@ use transom_vm::{
     keep::{self, Claim, Exec, READY},
 };
 
-use super::{Finish, Overlays, Prepared, Run, VmmName, report};
+use super::{Finish, Overlays, Prepared, Run, VmmName, late::LateShares, report};
 use crate::{machines::run_in, usage::RUN_FAILED};
 
 /// Environment variable that marks the process that keeps the machine.
@@ -110,13 +110,14 @@ impl Run {
         // Fails if this process leads a session already.
         let _ = rustix::process::setsid();
         let finish = Finish::new(&self);
+        let late = LateShares::of(&self);
         let status = match self.prepare() {
             Err(error) => finish.report(Err(error), Overlays::default(), &[]),
-            Ok(Prepared { spec, vmm, overlays }) => {
+            Ok(Prepared { spec, vmm, overlays, image: _image }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
-                let result = keep::keep(&spec, vmm.as_ref(), claim);
+                let result = keep::keep(&spec, vmm.as_ref(), claim, &late);
                 let refused = spec.network.refused();
                 // It holds the locks of the overlays.
                 drop(spec);

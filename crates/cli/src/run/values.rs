@@ -4,13 +4,14 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Read as _},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use clap::ValueEnum;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use transom_vm::{Error, Result, User};
 
 /// The value of --accel.
@@ -93,7 +94,7 @@ pub(crate) fn parse_user(words: &str, root: Option<&Path>) -> Result<User> {
         let root = root.ok_or_else(|| {
             Error::Usage(format!("--user {words}: the minimal root has no names of users; give UID or UID:GID"))
         })?;
-        fs::read_to_string(root.join(file)).map_err(Error::io(format!("cannot read {file} of {root:?}")))
+        read_in(root, file).map_err(Error::io(format!("cannot read {file} of {root:?}")))
     };
     let find = |file: &str, name: &str| {
         let text = known(file)?;
@@ -119,6 +120,30 @@ pub(crate) fn parse_user(words: &str, root: Option<&Path>) -> Result<User> {
         },
     };
     Ok(User { uid, gid })
+}
+
+/// Returns the home of the user in `USER[:GROUP]`, if the guest's root at `root` knows it.
+pub(super) fn home_of(words: &str, root: &Path) -> Option<String> {
+    let user = words.split(':').next()?;
+    let text = read_in(root, "etc/passwd").ok()?;
+    let lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let mut found = lines.filter(|fields| fields.first() == Some(&user) || fields.get(2) == Some(&user));
+    Some((*found.next()?.get(5)?).to_owned())
+}
+
+/// Reads a file of the guest's root. Links in it do not lead out of it, and what is no file is not read: an image may
+/// have anything there.
+fn read_in(root: &Path, file: &str) -> io::Result<String> {
+    const LEN_MAX: u64 = 16 << 20;
+    let (plain, resolve) = (OFlags::CLOEXEC | OFlags::NONBLOCK, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS);
+    let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let opened = fs::File::from(openat2(root, file, plain, Mode::empty(), resolve)?);
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    opened.take(LEN_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Parses the path of a working directory.

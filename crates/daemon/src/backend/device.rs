@@ -50,6 +50,7 @@ use super::{
     poll::RingPoller,
     pool::Pool,
     queue::Queue,
+    rate::Rate,
     shmem::Requests,
     spares::Spares,
     versions::VersionsRegion,
@@ -94,6 +95,7 @@ impl<F: FileSystem + 'static> Device<F> {
         let queue_count = 1 + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
         let log = Arc::new(DirtyLog::default());
+        let rate = config.rate.map(|limits| Arc::new(Rate::new(limits)));
         let queue = |index: usize| {
             Arc::new(Queue {
                 server: server.clone(),
@@ -103,6 +105,8 @@ impl<F: FileSystem + 'static> Device<F> {
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
                 log: log.clone(),
+                // What comes on the high-priority queue frees something, and moves no data.
+                rate: rate.clone().filter(|_| index != HIPRIO),
                 is_given_up: false.into(),
                 slots: config.journal.as_ref().map(|journal| journal.queue(index)),
                 has_left: config.journal.is_some().into(),

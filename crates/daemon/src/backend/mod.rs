@@ -22,6 +22,7 @@ mod monitor;
 mod poll;
 mod pool;
 mod queue;
+mod rate;
 mod shmem;
 mod spares;
 mod versions;
@@ -54,6 +55,7 @@ use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
 use device::Device;
 use dirty_log::RegionLog;
 pub use monitor::Monitor;
+pub use rate::RateLimits;
 pub use versions::VersionsRegion;
 
 /// The guest's memory, as received from the front end. Each region has its part of the front end's dirty log.
@@ -75,6 +77,8 @@ pub struct BackendConfig {
     pub request_queues: u16,
     /// The longest time that a worker polls its ring before it sleeps; zero sleeps at once.
     pub poll_max: Duration,
+    /// What the guest may do in a second, if that is limited.
+    pub rate: Option<RateLimits>,
     /// Number of threads for requests that wait for the disk; 0 lets the queue's worker wait.
     pub pool_threads: usize,
     /// The version table to offer, for a file system that stamps its changes.

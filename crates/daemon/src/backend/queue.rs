@@ -15,6 +15,7 @@ use super::{
     in_flight::{InFlight, Waiting},
     monitor::Monitor,
     pool::Pool,
+    rate::Rate,
     spares::Spares,
     vring::Vring,
 };
@@ -28,6 +29,8 @@ pub(super) struct Queue<F> {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) monitor: Arc<Monitor>,
     pub(super) log: Arc<DirtyLog>,
+    /// Limits how fast requests are taken from the ring.
+    pub(super) rate: Option<Arc<Rate>>,
     /// The driver broke the ring, the device is being reset, or the front end has disconnected. Until the ring is set
     /// up again, nothing more is taken from it, and requests that have not begun are dropped.
     pub(super) is_given_up: AtomicBool,

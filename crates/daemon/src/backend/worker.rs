@@ -4,6 +4,7 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -31,6 +32,9 @@ const SIGNAL_DELAY_MAX: Duration = Duration::from_micros(20);
 
 /// A request with more bytes than this does not delay the notification of earlier ones.
 const LONG_BYTES: usize = 64 << 10;
+
+/// How often a worker that waits for its guest's rate looks whether its queue is stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// State that only the worker's own thread uses.
 pub(super) struct WorkerState {
@@ -101,6 +105,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             let _ = vring.disable_notification();
             vring.mark_notification(&self.log, &self.memory);
             loop {
+                self.await_rate(vring, state);
                 let next = self.next(vring, state);
                 if !matches!(&next, Next::Chain(chain) if !state.must_signal_before(chain)) {
                     Self::signal_used(vring, state);
@@ -108,6 +113,9 @@ impl<F: FileSystem + 'static> Queue<F> {
                 match next {
                     Next::Chain(chain) => {
                         state.poller.record_request(chain.taken_at);
+                        if let Some(rate) = &self.rate {
+                            rate.charge(chain.len_bytes(), chain.taken_at);
+                        }
                         self.serve(vring, chain, state);
                     }
                     Next::Stopped => return,
@@ -123,6 +131,24 @@ impl<F: FileSystem + 'static> Queue<F> {
                 Err(error) => return self.break_ring(vring, &error),
             }
         }
+    }
+
+    /// Waits until the guest may have another request served, or the queue is stopped.
+    fn await_rate(&self, vring: &Vring, state: &mut WorkerState) {
+        let Some(rate) = &self.rate else { return };
+        while let Some(delay) = rate.delay(Instant::now()) {
+            // The driver may wait for what was served before.
+            Self::signal_used(vring, state);
+            if self.is_stopped(vring) {
+                return;
+            }
+            thread::sleep(delay.min(LOOK_EVERY));
+        }
+    }
+
+    fn is_stopped(&self, vring: &Vring) -> bool {
+        let ring = vring.get_ref();
+        !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up()
     }
 
     /// Takes the next chain. It counts as in flight from then on, before any thread can see the queue stopped.

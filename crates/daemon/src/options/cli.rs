@@ -8,8 +8,9 @@ use super::ids::{NamespaceRange, Owner, SquashHost, squash_host};
 use super::values::{
     CachePolicy, CapabilityChanges, Events, FileHandles, FrontEndName, HostChanges, LogLevel, MigrationLocks,
     MigrationMode, MigrationOnError, Negotiation, SandboxMode, SeccompMode, coherence_group, dax_policy, inode_limit,
-    quota, tag, window_len,
+    quota, rate, tag, window_len,
 };
+use crate::backend::RateLimits;
 use clap::{Args, Parser};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -425,6 +426,14 @@ pub(crate) struct WorkerArgs {
     /// Polling is adaptive: a queue with few requests is not polled.
     #[arg(long, value_name = "N", default_value = "100")]
     pub(crate) poll_us: u32,
+
+    /// Limit what the guest may do in a second: SIZE bytes, N requests, or both
+    ///
+    /// Bytes of requests and replies count, with their headers. Beyond that, the guest's requests wait; none fails. What
+    /// the guest has not used is saved for a tenth of a second. What the guest maps through a DAX window does not
+    /// count.
+    #[arg(long, value_name = "SIZE[,requests=N]|requests=N", value_parser = rate)]
+    pub(crate) rate: Option<RateLimits>,
 
     /// Hold inodes by file handles rather than by open descriptors
     ///

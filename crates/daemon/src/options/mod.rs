@@ -15,6 +15,7 @@ pub use values::{
     MigrationOnError, Negotiation, SandboxMode, SeccompMode,
 };
 
+use crate::backend::RateLimits;
 use clap::CommandFactory;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -252,6 +253,8 @@ pub struct WorkerOptions {
     pub thread_pool_size: usize,
     /// The longest time that a worker polls before it sleeps, in microseconds.
     pub poll_us: u32,
+    /// What the guest may do in a second, if that is limited.
+    pub rate: Option<RateLimits>,
 }
 
 /// How the daemon isolates itself.

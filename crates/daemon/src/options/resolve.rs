@@ -274,6 +274,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             }),
             thread_pool_size: cli.workers.thread_pool_size,
             poll_us: cli.workers.poll_us,
+            rate: cli.workers.rate,
         },
         host_changes: match (cli.changes.host_changes, is_in_group) {
             (HostChanges::Auto, false) => HostChanges::Never,

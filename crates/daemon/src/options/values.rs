@@ -1,5 +1,6 @@
 //! The keywords that options take as values.
 
+use crate::backend::RateLimits;
 use clap::ValueEnum;
 use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
@@ -12,6 +13,12 @@ use transom_host::{
 /// Parses what a guest may add to the share.
 pub(super) fn quota(text: &str) -> Result<QuotaLimits, String> {
     transom_size::parse_quota(text).map(|(bytes, files)| QuotaLimits { bytes, files })
+}
+
+/// Parses what a guest may do in a second.
+pub(super) fn rate(text: &str) -> Result<RateLimits, String> {
+    let (bytes, requests) = transom_size::parse_rate(text)?;
+    Ok(RateLimits { bytes, requests })
 }
 
 /// What the guest may cache.

@@ -40,6 +40,7 @@ impl Daemon {
             tag: None,
             request_queues: 1,
             poll_max: Duration::from_micros(20),
+            rate: None,
             pool_threads: 1,
             window: None,
             versions: None,

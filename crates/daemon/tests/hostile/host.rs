@@ -77,6 +77,7 @@ impl Daemon {
             tag: Some(*b"share\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
             request_queues: REQUEST_QUEUES,
             poll_max,
+            rate: None,
             pool_threads: POOL_THREADS,
             window: None,
             versions: None,

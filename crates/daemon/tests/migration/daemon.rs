@@ -66,6 +66,7 @@ impl Daemon {
             tag: None,
             request_queues: 2,
             poll_max: Duration::from_micros(20),
+            rate: None,
             pool_threads: 1,
             window: None,
             keep_serving: false,

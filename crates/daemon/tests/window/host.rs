@@ -95,6 +95,7 @@ impl Share {
             tag: Some([b's'; TAG_LEN]),
             request_queues: QUEUES.len() as u16,
             poll_max: Duration::ZERO,
+            rate: None,
             pool_threads: 4,
             window: Some(window.clone()),
             versions: None,

@@ -208,8 +208,8 @@ impl Follower {
     fn follow(mut self, mut requests: Requests) {
         while let Ok(Some(request)) = requests.next() {
             match request {
-                // There is a task already, and it ends by itself.
-                ToGuest::Begin(_) | ToGuest::Go | ToGuest::Finish => {}
+                // There is a task already, which ends by itself, and its shares stay.
+                ToGuest::Begin(_) | ToGuest::Go | ToGuest::Share(_) | ToGuest::Finish => {}
                 ToGuest::StdinEnd { bytes } => drop(self.end.write_all(&bytes.to_ne_bytes())),
                 ToGuest::Resize(size) => {
                     if let Some(terminal) = &self.terminal {

@@ -28,7 +28,7 @@ use rustix::{
 
 use crate::{
     archive,
-    protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup},
+    protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup, ShareChange},
 };
 use channels::Reports;
 use events::Replayer;
@@ -99,7 +99,7 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
     let events = (task.events != Replay::Never).then(events::program).transpose()?;
     mounts::root(&task)?;
     network::name_resolver(&task.network)?;
-    let mounted = mounts::shares(&task)?;
+    let mut mounted = mounts::shares(&task)?;
     reached(Milestone::Mounts)?;
     // Shells show it; a guest without a name is usable.
     let _ = sethostname(HOST_NAME);
@@ -124,7 +124,13 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         ending: || notes.extend(replayer.and_then(Replayer::end).map(|why| format!("no events: {why}"))),
     };
     let ended = match task.is_kept {
-        true => serve::run(&task, channels.streams, channels.requests, stages)?,
+        true => {
+            let change = |change: &ShareChange| {
+                let error = mounted.change(change).err().map(|error| error.to_string());
+                reports.send(&FromGuest::ShareChanged { error })
+            };
+            serve::run(&task, channels.streams, channels.requests, stages, change)?
+        }
         false => command::run(&task, channels.streams, channels.requests, stages)?,
     };
     warnings.extend(ended.warnings);

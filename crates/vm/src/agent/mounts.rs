@@ -15,12 +15,16 @@ use std::{
 
 use rustix::{
     fs::syncfs,
+    io::Errno,
     mount::{MountFlags, UnmountFlags, mount, mount_move, unmount},
     process::{chdir, chroot},
 };
 
 use super::while_doing;
-use crate::protocol::{Mount, Task};
+use crate::{
+    protocol::{Mount, ShareChange, Task},
+    snapshot::bus_of,
+};
 
 /// The root's lower layer, the memory of its upper one, and the two together; below the initramfs.
 const LOWER: &str = "/layers/lower";
@@ -85,16 +89,12 @@ pub(super) fn root(task: &Task) -> io::Result<()> {
 pub(super) fn shares(task: &Task) -> io::Result<Mounted> {
     let mount_each = |share| mount_share(share, task.has_late_shares);
     let mounted = task.mounts.iter().map(mount_each).collect::<io::Result<Vec<_>>>()?;
-    // Symbolic links of the root can lead two paths to one place.
-    for share in &mounted {
-        if device(&share.path)? != share.device {
-            return Err(io::Error::other(format!("the share at {:?} is hidden by another one", share.path)));
-        }
-    }
+    let mounted = Mounted(mounted);
+    mounted.check_visible()?;
     fs::create_dir_all(&task.directory)
         .and_then(|()| Ok(chdir(Path::new(&task.directory))?))
         .map_err(while_doing(format!("cannot enter {:?}", task.directory)))?;
-    Ok(Mounted(mounted))
+    Ok(mounted)
 }
 
 impl Mounted {
@@ -113,6 +113,69 @@ impl Mounted {
             }
         }
         warnings
+    }
+}
+
+impl Mounted {
+    /// Mounts a share that was plugged in, or unmounts one and switches its device off.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if nothing has changed. The device of a share that cannot be mounted is off then.
+    pub(super) fn change(&mut self, change: &ShareChange) -> io::Result<()> {
+        match change {
+            ShareChange::Mount { mount, port } => {
+                let mounted = mount_share(mount, true).and_then(|share| match self.check_visible() {
+                    Ok(()) => Ok(share),
+                    Err(error) => unmount(&share.path, UnmountFlags::empty()).map_err(io::Error::from).and(Err(error)),
+                });
+                match mounted {
+                    Ok(share) => self.0.push(share),
+                    Err(error) => {
+                        switch_off(*port);
+                        return Err(error);
+                    }
+                }
+                Ok(())
+            }
+            ShareChange::Unmount { path, port } => {
+                let path = Path::new(path);
+                File::open(path)
+                    .and_then(|folder| Ok(syncfs(folder)?))
+                    .map_err(while_doing(format!("cannot write back {path:?}")))?;
+                unmount(path, UnmountFlags::empty()).map_err(|errno| match errno {
+                    Errno::BUSY => io::Error::other(format!(
+                        "the share at {path:?} is in use: a program in the machine has a file of it open, or its \
+                         working directory there"
+                    )),
+                    errno => while_doing(format!("cannot unmount {path:?}"))(errno),
+                })?;
+                self.0.retain(|share| share.path != path);
+                switch_off(*port);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that no share is hidden by another one: symbolic links of the root can lead two paths to one place.
+    fn check_visible(&self) -> io::Result<()> {
+        for share in &self.0 {
+            if device(&share.path)? != share.device {
+                return Err(io::Error::other(format!("the share at {:?} is hidden by another one", share.path)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Switches the device in a port off, so that the host can take it out. The host sees whether that has worked.
+fn switch_off(port: usize) {
+    let place = format!("0000:{:02x}:00", bus_of(port));
+    for slot in fs::read_dir("/sys/bus/pci/slots").into_iter().flatten().flatten() {
+        let slot = slot.path();
+        if fs::read_to_string(slot.join("address")).is_ok_and(|address| address.trim() == place) {
+            let _ = fs::write(slot.join("power"), "0");
+        }
     }
 }
 

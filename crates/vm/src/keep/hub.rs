@@ -14,7 +14,10 @@ use std::{
         fd::OwnedFd,
         unix::net::{UnixListener, UnixStream},
     },
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, Sender},
+    },
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -24,6 +27,7 @@ use super::{
     claim::Claim,
     frame::{Frame, MESSAGE_MAX, START_MAX, WINDOW},
     messages::{Exec, FromCommand, Program, Request, RunningCommand, Status, ToCommand},
+    shares::{Asked, ShareRequest},
 };
 use crate::event::Event;
 
@@ -43,7 +47,7 @@ const REFUSED: i32 = 125;
 #[derive(Debug)]
 pub(crate) struct Hub {
     claim: Arc<Claim>,
-    description: Status,
+    description: Mutex<Status>,
     to_guest: Mutex<File>,
     callers: Mutex<Callers>,
     events: Mutex<Sender<Event>>,
@@ -74,12 +78,17 @@ struct Outbox {
 }
 
 /// Starts to serve requests for a machine that is ready.
-pub(crate) fn serve(keeper: &Keeper, to_guest: OwnedFd, from_guest: OwnedFd, events: Sender<Event>) -> io::Result<()> {
-    let Keeper { claim, description } = keeper;
+pub(crate) fn serve(
+    keeper: &Keeper<'_>,
+    to_guest: OwnedFd,
+    from_guest: OwnedFd,
+    events: Sender<Event>,
+) -> io::Result<()> {
+    let Keeper { claim, description, .. } = keeper;
     let listener = claim.ready()?;
     let hub = Arc::new(Hub {
         claim: Arc::clone(claim),
-        description: Status { since: now(), ..description.clone() },
+        description: Mutex::new(Status { since: now(), ..description.clone() }),
         to_guest: Mutex::new(File::from(to_guest)),
         callers: Mutex::default(),
         events: Mutex::new(events),
@@ -133,6 +142,19 @@ impl Hub {
                 self.tell(Event::Stop { is_forced });
                 Ok(())
             }
+            Request::Share(request) => {
+                let (answer, answered) = mpsc::channel();
+                self.tell(Event::Share(Asked { request: request.clone(), answer }));
+                let answer = answered.recv().unwrap_or_else(|_| Err("it ends".into()));
+                if let Ok(share) = &answer {
+                    let shares = &mut lock(&self.description).shares;
+                    match request {
+                        ShareRequest::Add(_) => shares.push(share.clone()),
+                        ShareRequest::Remove(path) => shares.retain(|share| share.guest != path),
+                    }
+                }
+                Frame::message(0, &answer)?.write(&mut connection)
+            }
             Request::Exec(_) if lock(&self.callers).connections > CALLERS_MAX => {
                 let error = Some(format!("{CALLERS_MAX} commands are running already"));
                 Frame::message(0, &FromCommand::Ended { exit_code: REFUSED, error })?.write(&mut connection)
@@ -173,7 +195,7 @@ impl Hub {
     fn status(&self) -> Status {
         let mut commands: Vec<_> = lock(&self.callers).commands.values().map(|c| c.command.clone()).collect();
         commands.sort_by_key(|command| command.since);
-        Status { commands, ..self.description.clone() }
+        Status { commands, ..lock(&self.description).clone() }
     }
 
     fn tell(&self, event: Event) {

@@ -4,7 +4,11 @@ use std::{ffi::OsString, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{Size, Stream};
+use super::shares::ShareRequest;
+use crate::{
+    Share,
+    protocol::{Size, Stream},
+};
 
 /// A command for a machine that is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,6 +48,8 @@ pub(crate) enum Request {
     Status,
     /// Starts a command. What follows are frames of [`ToCommand`] and standard input.
     Exec(Box<Exec>),
+    /// Adds or removes a share. The answer is a [`ShareAnswer`](super::shares::ShareAnswer).
+    Share(ShareRequest),
     /// Ends the machine. The answer is a text of how it ended.
     Stop {
         /// Without waiting for the guest.
@@ -113,6 +119,21 @@ pub struct SharedDirectory {
     pub guest: PathBuf,
     /// `rw`, `ro` or `overlay`.
     pub mode: String,
+}
+
+impl SharedDirectory {
+    pub(crate) fn of(share: &Share) -> Self {
+        Self {
+            host: share.host.clone(),
+            guest: share.guest.clone(),
+            mode: match (&share.layer, share.is_read_only) {
+                (Some(_), _) => "overlay",
+                (None, true) => "ro",
+                (None, false) => "rw",
+            }
+            .into(),
+        }
+    }
 }
 
 /// A command that runs in a machine.

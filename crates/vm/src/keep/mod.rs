@@ -12,6 +12,7 @@ pub(crate) mod credit;
 pub(crate) mod frame;
 pub(crate) mod hub;
 pub(crate) mod messages;
+pub(crate) mod shares;
 
 use std::{
     io::{self, Read as _},
@@ -25,6 +26,7 @@ pub use self::{
     claim::{Claim, READY},
     copy::{copy_in, copy_out},
     messages::{Exec, Program, RunningCommand, SharedDirectory, Status},
+    shares::{ParseShare, ShareRequest},
 };
 use self::{
     claim::{Files, Holder},
@@ -34,22 +36,25 @@ use self::{
 use crate::{Error, GuestSpec, Result, Root, RunOutcome, Vmm};
 
 /// Starts the machine of `spec` under `vmm` and keeps it until somebody stops it. The command of `spec` is not run.
+/// `parse` makes the shares that are added later.
 ///
 /// Once commands can be run, writes [`READY`] to standard output, which must be a pipe or the like.
 ///
 /// # Errors
 ///
 /// As [`run`](crate::run()).
-pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>) -> Result<RunOutcome> {
-    crate::run::follow(spec, vmm, Some(&Keeper { claim: Arc::clone(claim), description: describe(spec, vmm) }))
+pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>, parse: &dyn ParseShare) -> Result<RunOutcome> {
+    let keeper = Keeper { claim: Arc::clone(claim), description: describe(spec, vmm), parse };
+    crate::run::follow(spec, vmm, Some(&keeper))
 }
 
 /// What turns a run into a machine that stays.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Keeper<'a> {
     pub(crate) claim: Arc<Claim>,
     /// What the machine is, before it does anything.
     pub(crate) description: Status,
+    pub(crate) parse: &'a dyn ParseShare,
 }
 
 /// A connection to the process that keeps a machine.
@@ -155,16 +160,6 @@ fn ended(name: &str, log: &str) -> Error {
 }
 
 fn describe(spec: &GuestSpec, vmm: &dyn Vmm) -> Status {
-    let share = |share: &crate::Share| SharedDirectory {
-        host: share.host.clone(),
-        guest: share.guest.clone(),
-        mode: match (&share.layer, share.is_read_only) {
-            (Some(_), _) => "overlay",
-            (None, true) => "ro",
-            (None, false) => "rw",
-        }
-        .into(),
-    };
     Status {
         since: 0,
         pid: std::process::id(),
@@ -175,7 +170,7 @@ fn describe(spec: &GuestSpec, vmm: &dyn Vmm) -> Status {
             Root::Host(root) => Some(PathBuf::from(&root.host)),
             Root::Minimal => None,
         },
-        shares: spec.shares.iter().map(share).collect(),
+        shares: spec.shares.iter().map(SharedDirectory::of).collect(),
         commands: Vec::new(),
     }
 }

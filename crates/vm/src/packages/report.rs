@@ -56,6 +56,15 @@ impl Report for OnStderr {
     }
 }
 
+impl OnStderr {
+    /// Removes the percentage, if one is shown.
+    pub fn clear(&self) {
+        if self.shown.swap(0, Ordering::Relaxed) > 0 {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+    }
+}
+
 /// A download of a known size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {

@@ -56,6 +56,8 @@ pub(crate) struct Ends {
     /// QEMU's end of the connection for commands.
     monitor: OwnedFd,
     is_resumed: bool,
+    /// The machine has its devices from the start.
+    has_devices: bool,
 }
 
 /// A machine without shares, whose agent waits for a task.
@@ -71,8 +73,19 @@ impl Ends {
     pub(crate) fn new(memory_len: u64, snapshot: Option<Snapshot>) -> io::Result<(Self, Waiting)> {
         let memory = memory::zeros(memory_len)?;
         let (monitor, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let ends = Self { memory: memory.try_clone()?, monitor: theirs, is_resumed: snapshot.is_some() };
+        let ends =
+            Self { memory: memory.try_clone()?, monitor: theirs, is_resumed: snapshot.is_some(), has_devices: false };
         Ok((ends, Waiting { monitor, memory, snapshot }))
+    }
+
+    /// Returns what QEMU needs for a machine that boots with its devices, and may get others later.
+    pub(crate) fn with_devices(self) -> Self {
+        Self { has_devices: true, ..self }
+    }
+
+    /// Returns whether the machine gets its network device later.
+    pub(crate) fn is_late(&self) -> bool {
+        !self.has_devices
     }
 
     /// Returns the value of `-object` for the memory.
@@ -165,22 +178,14 @@ impl Monitored {
 
     /// Plugs the shares and the network device in, lets the machine go on, and sends the task to the agent.
     pub(crate) fn begin(
-        mut self,
+        &mut self,
         points: &[SharePoint],
         has_network_device: bool,
         task: Task,
         control: &OwnedFd,
     ) -> io::Result<()> {
-        for (number, point) in points.iter().enumerate() {
-            let id = format!("fs{number}");
-            self.qmp.ask("chardev-add", &json!({ "id": id, "backend": socket(&point.socket)? }))?;
-            self.qmp.ask(
-                "device_add",
-                &json!({
-                    "driver": crate::qemu::SHARE_DEVICE, "id": format!("device-{id}"), "bus": format!("port{number}"),
-                    "chardev": id, "tag": point.tag, "queue-size": crate::qemu::QUEUE_LEN,
-                }),
-            )?;
+        for (port, point) in points.iter().enumerate() {
+            self.plug(point, port)?;
         }
         if has_network_device {
             self.qmp.ask("netdev_add", &json!({ "type": "user", "id": "network" }))?;
@@ -201,6 +206,39 @@ impl Monitored {
         line.push(b'\n');
         File::from(control.try_clone()?).write_all(&line)
     }
+}
+
+impl Monitored {
+    /// Plugs a share into a port.
+    pub(crate) fn plug(&mut self, point: &SharePoint, port: usize) -> io::Result<()> {
+        let id = connection(port);
+        self.qmp.ask("chardev-add", &json!({ "id": id, "backend": socket(&point.socket)? }))?;
+        self.qmp.ask(
+            "device_add",
+            &json!({
+                "driver": crate::qemu::SHARE_DEVICE, "id": format!("device-{id}"), "bus": format!("port{port}"),
+                "chardev": id, "tag": point.tag, "queue-size": crate::qemu::QUEUE_LEN,
+            }),
+        )?;
+        Ok(())
+    }
+
+    /// Closes the connection to the daemon of a port whose device the guest has switched off, which removes it.
+    pub(crate) fn forget(&mut self, port: usize) -> io::Result<()> {
+        self.qmp.ask("chardev-remove", &json!({ "id": connection(port) })).map(drop)
+    }
+}
+
+/// Returns QEMU's name for the connection to the daemon in a port. Those of a machine that booted with its shares have
+/// other names.
+fn connection(port: usize) -> String {
+    format!("port{port}-fs")
+}
+
+/// Returns the number of the bus behind a port, by which the guest knows it: the firmware numbers buses in the order of
+/// the ports, and there are no others but the first.
+pub(crate) fn bus_of(port: usize) -> usize {
+    port + 1
 }
 
 /// Describes a connection to the daemon's socket.

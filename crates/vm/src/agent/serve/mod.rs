@@ -33,7 +33,7 @@ use crate::{
         frame::{Frame, Kind, START_MAX},
         messages::{Exec, FromCommand, Program, ToCommand},
     },
-    protocol::{Stream, Task, ToGuest},
+    protocol::{ShareChange, Stream, Task, ToGuest},
 };
 
 /// Two frames of input.
@@ -41,12 +41,14 @@ const READ_LEN: usize = 64 << 10;
 /// How long programs may take to end after SIGTERM when the machine ends.
 const END_MAX: Duration = Duration::from_secs(3);
 
-/// Serves until the host wants the machine to end. Then ends all processes.
+/// Serves until the host wants the machine to end. Then ends all processes. `change_share` mounts and unmounts shares
+/// meanwhile.
 pub(super) fn run(
     task: &Task,
     streams: Streams,
     mut requests: Requests,
     stages: Stages<impl FnOnce() -> io::Result<()>, impl FnOnce()>,
+    mut change_share: impl FnMut(&ShareChange) -> io::Result<()>,
 ) -> io::Result<Ended> {
     let defaults = Defaults { shell: task.command.clone(), user: task.user, env: task.env.clone() };
     let server = Arc::new(Server {
@@ -66,7 +68,13 @@ pub(super) fn run(
     (stages.started)()?;
 
     // The host has gone if there is no message.
-    while !matches!(requests.next()?, None | Some(ToGuest::Finish)) {}
+    while let Some(request) = requests.next()? {
+        match request {
+            ToGuest::Finish => break,
+            ToGuest::Share(change) => change_share(&change)?,
+            _ => {}
+        }
+    }
     lock(&server.commands).is_ending = true;
     (stages.ending)();
     server.children.end_gently(END_MAX);

@@ -1,0 +1,133 @@
+//! The entries of a tar, with long names and the POSIX format's records applied.
+//!
+//! The library's own way to apply them reads names of any length into memory; here they are bounded.
+
+use std::io::{self, Read};
+
+use tar::{Archive, EntryType, PaxExtensions};
+
+use crate::{Error, Result};
+
+/// Length of a long name, or of all records of an entry. Paths have 4096 bytes.
+const RECORDS_LEN_MAX: u64 = 1 << 20;
+/// Files and directories of one layer. Distributions have some ten thousand.
+const ENTRIES_MAX: u64 = 8 << 20;
+
+/// An entry of a tar.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Member {
+    pub(crate) path: Vec<u8>,
+    /// Where a link leads.
+    pub(crate) target: Vec<u8>,
+    pub(crate) mode: u32,
+    pub(crate) uid: u64,
+    pub(crate) gid: u64,
+    /// Seconds since 1970.
+    pub(crate) mtime: i64,
+    pub(crate) len_bytes: u64,
+}
+
+/// What the entries before an entry say about it.
+#[derive(Default)]
+struct Records {
+    path: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
+    uid: Option<u64>,
+    gid: Option<u64>,
+    mtime: Option<i64>,
+}
+
+/// Calls `handle` for each entry of the tar `from`, with its content.
+///
+/// # Errors
+/// Returns an error if the tar is broken or beyond a limit, and that of `handle`.
+pub(crate) fn for_each(
+    from: impl Read,
+    mut handle: impl FnMut(EntryType, &Member, &mut dyn Read) -> Result<()>,
+) -> Result<()> {
+    let broken = |error: io::Error| Error::invalid(format!("the archive is broken: {error}"));
+    let mut archive = Archive::new(from);
+    let mut records = Records::default();
+    for (number, entry) in (0..).zip(archive.entries().map_err(broken)?.raw(true)) {
+        let mut entry = entry.map_err(broken)?;
+        if number == ENTRIES_MAX {
+            return Err(Error::invalid(format!("the archive has more than {ENTRIES_MAX} entries")));
+        }
+        let kind = entry.header().entry_type();
+        match kind {
+            EntryType::GNULongName => records.path = Some(name(&mut entry)?),
+            EntryType::GNULongLink => records.target = Some(name(&mut entry)?),
+            EntryType::XHeader => records.extend(&bounded(&mut entry)?, broken)?,
+            // Comments, such as the commit of `git archive`.
+            EntryType::XGlobalHeader => {}
+            EntryType::GNUSparse => return Err(sparse(&entry.path_bytes())),
+            kind => {
+                let header = entry.header();
+                let before = std::mem::take(&mut records);
+                let member = Member {
+                    path: before.path.unwrap_or_else(|| entry.path_bytes().into_owned()),
+                    target: before.target.or_else(|| entry.link_name_bytes().map(Into::into)).unwrap_or_default(),
+                    mode: header.mode().map_err(broken)?,
+                    uid: before.uid.map_or_else(|| header.uid(), Ok).map_err(broken)?,
+                    gid: before.gid.map_or_else(|| header.gid(), Ok).map_err(broken)?,
+                    mtime: match before.mtime {
+                        Some(mtime) => mtime,
+                        None => i64::try_from(header.mtime().map_err(broken)?).unwrap_or(0),
+                    },
+                    len_bytes: entry.size(),
+                };
+                handle(kind, &member, &mut entry)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Records {
+    fn extend(&mut self, bytes: &[u8], broken: impl Fn(io::Error) -> Error + Copy) -> Result<()> {
+        for record in PaxExtensions::new(bytes) {
+            let record = record.map_err(broken)?;
+            let value = record.value_bytes();
+            let number = || std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            match record.key_bytes() {
+                b"path" => self.path = Some(value.to_vec()),
+                b"linkpath" => self.target = Some(value.to_vec()),
+                b"uid" => self.uid = number(),
+                b"gid" => self.gid = number(),
+                b"mtime" => {
+                    let whole = value.split(|&byte| byte == b'.').next().unwrap_or_default();
+                    self.mtime = std::str::from_utf8(whole).ok().and_then(|text| text.parse().ok());
+                }
+                // The length in the header is then another one, and what follows cannot be found by it.
+                b"size" => return Err(Error::invalid("the archive has a file of more than 8 GiB, which is not read")),
+                key if key.starts_with(b"GNU.sparse") => return Err(sparse(b"of the POSIX format")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a long name, which ends with a zero.
+fn name(entry: &mut impl Read) -> Result<Vec<u8>> {
+    let mut name = bounded(entry)?;
+    if let Some(end) = name.iter().position(|&byte| byte == 0) {
+        name.truncate(end);
+    }
+    Ok(name)
+}
+
+fn bounded(entry: &mut impl Read) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = entry.take(RECORDS_LEN_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::invalid(format!("the archive is broken: {error}")))?;
+    if bytes.len() as u64 > RECORDS_LEN_MAX {
+        return Err(Error::invalid(format!("the archive has a name of more than {RECORDS_LEN_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn sparse(path: &[u8]) -> Error {
+    let path = String::from_utf8_lossy(path);
+    Error::invalid(format!("the archive has a sparse file ({path}), which is not read: make it without --sparse"))
+}
