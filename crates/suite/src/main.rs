@@ -81,7 +81,7 @@ struct Cli {
     #[arg(long, value_name = "N")]
     programs: Option<u64>,
 
-    /// Look for stale answers for so many hours, not for as many rounds as the scenario's name says
+    /// Look for stale answers for HOURS instead of the number of rounds that the scenario's name says
     #[arg(long, value_name = "H")]
     hours: Option<f64>,
 

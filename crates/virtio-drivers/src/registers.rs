@@ -5,11 +5,7 @@
 use core::ptr::NonNull;
 
 use lock_api::RawMutex;
-use transom_guest::transport::{
-    Interrupts, TransportError, VolatileRegisters,
-    mmio::Mmio,
-    pci::BarRange,
-};
+use transom_guest::transport::{Interrupts, TransportError, VolatileRegisters, mmio::Mmio, pci::BarRange};
 use virtio_drivers::{Hal, transport::mmio::VirtIOHeader};
 
 /// Creates the transport of a virtio-mmio device; the arguments are those of virtio-drivers' `MmioTransport::new`.

@@ -29,12 +29,7 @@ impl<T: transport::Transport, L: RawMutex> Driven<T, L> {
         if transport.requires_legacy_layout() {
             return Err(TransportError::Legacy { device_type: FILE_SYSTEM });
         }
-        Ok(Self {
-            transport: Mutex::new(transport),
-            interrupts,
-            line: SharedLine::default(),
-            watch: Watch::default(),
-        })
+        Ok(Self { transport: Mutex::new(transport), interrupts, line: SharedLine::default(), watch: Watch::default() })
     }
 
     /// Acknowledges the device's interrupt and returns its causes, for a kernel whose handler must silence the line

@@ -80,7 +80,7 @@ fn run(args: &TreeArgs, name: &str, exceptions: &str, suite: Suite) -> anyhow::R
     anyhow::ensure!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse");
     let exceptions = Exceptions::parse(exceptions)?;
     let tree = args.tree.canonicalize().with_context(|| args.tree.display().to_string())?;
-    let common = Common::new(args.keep.clone(), None, None)?;
+    let common = Common::new(args.keep.clone(), None, None, None)?;
     interrupt::watch(common.dir().to_owned())?;
     let _mounting = interrupt::Mounting::begin()?;
     let scenario = common.places(0)?;
