@@ -82,7 +82,7 @@ struct Cli {
     programs: Option<u64>,
 
     /// Look for stale answers for HOURS instead of the number of rounds that the scenario's name says
-    #[arg(long, value_name = "H")]
+    #[arg(long, value_name = "HOURS")]
     hours: Option<f64>,
 
     /// Run a scenario that fails a second time, and let that decide; a line `AGAIN: …` says so
