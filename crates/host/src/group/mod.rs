@@ -24,6 +24,8 @@ mod watch;
 
 #[cfg(test)]
 mod group_test;
+#[cfg(test)]
+mod host_watch_test;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
