@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use rustix::process::{getegid, geteuid};
 use transom_host::{
-    group::{Group, TableFile},
+    group::Group,
     idmap::{GidMap, OwnerMap, UidMap},
     journal::{Journal, QueueSlots},
     metrics::MetricsServer,
@@ -41,12 +41,11 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = passthrough::Config { events, observe_directories, ..file_system_config(options, started.guest_fds)? };
     let monitor = Arc::new(Monitor::default());
     let proc_fds = ProcFds::from(started.proc_self_fd);
-    let group = started.group.as_ref().map(|file| Group::join(file, &started.root, &proc_fds)).transpose()?;
+    let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
     if let (Some(group), Some(inode)) = (&group, started.pid_namespace) {
         group.set_pid_namespace(inode);
     }
-    let joined = group.as_ref().zip(started.group);
-    let versions = joined.map(|(group, file)| versions_region(options, group, file)).transpose()?.flatten();
+    let versions = group.as_ref().map(|group| versions_region(options, group)).transpose()?.flatten();
     let mut file_system = Passthrough::new(started.root, proc_fds, config)?;
     if let Some(group) = group {
         file_system = file_system.with_group(group);
@@ -177,21 +176,15 @@ fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
     Some((Arc::new(window), wanted))
 }
 
-/// Returns the version table as a region: the table itself if the front end can keep its guest from writing it, and
-/// otherwise a mirror of it.
-fn versions_region(options: &Options, group: &Group, file: TableFile) -> anyhow::Result<Option<VersionsRegion>> {
-    let table = if options.front_end.maps_read_only {
-        group.table_fd()
-    } else if let Some(mirror) = group.take_mirror(file) {
-        mirror
-    } else {
+/// Returns the version table as a region, if the front end can keep its guest from writing it.
+fn versions_region(options: &Options, group: &Group) -> anyhow::Result<Option<VersionsRegion>> {
+    if !options.front_end.maps_read_only {
         tracing::warn!(
-            "the guest gets no version table: all mirrors of the group have been used; remove the group's directory when \
-             no daemon uses it"
+            "the guest gets no version table, because the front end may map it writable: name another with --front-end"
         );
         return Ok(None);
-    };
-    let table = table.try_clone_to_owned().context("cannot duplicate a descriptor")?;
+    }
+    let table = group.table_fd().try_clone_to_owned().context("cannot duplicate a descriptor")?;
     let window_len_bytes = options.window.map_or(0, |window| window.len_bytes);
     Ok(Some(VersionsRegion::new(table, group.table_len_bytes(), window_len_bytes)))
 }

@@ -96,12 +96,28 @@ fn can_observe() -> bool {
     }
 }
 
-#[test]
-fn a_guest_sees_each_kind_of_change_of_the_host_once_it_is_stamped() {
-    if !can_observe() {
-        return;
-    }
-    let (share, group, outside) = (tree(), place(), tempfile::tempdir().unwrap());
+/// Returns the whole of a small open file.
+fn read(file: &transom_user::guest::fs::File<Process>) -> Vec<u8> {
+    let mut bytes = [0; 16];
+    let len = file.read_at(0, &mut bytes).unwrap();
+    bytes[..len].to_vec()
+}
+
+fn names(guest: &Fs<Process>, dir: &str) -> Vec<Vec<u8>> {
+    let mut names: Vec<_> = guest.read_dir(dir).unwrap().map(|entry| entry.unwrap().name).collect();
+    names.sort();
+    names
+}
+
+/// Has the guest cache what it can.
+fn look(guest: &Fs<Process>) {
+    let _ = (names(guest, "."), names(guest, "a"), names(guest, "a/b"), guest.metadata("a/b/file"));
+    let _ = (guest.exists("a/new"), guest.read_link("a/link"), guest.metadata("a/victim"), guest.metadata("linked"));
+}
+
+/// Returns a directory to share, with "linked" also in the second one.
+fn shared() -> (TempDir, TempDir) {
+    let (share, outside) = (tree(), tempfile::tempdir().unwrap());
     let at = |name: &str| share.path().join(name);
     fs::create_dir_all(at("a/b")).unwrap();
     for name in ["a/b/file", "a/victim", "linked"] {
@@ -109,72 +125,72 @@ fn a_guest_sees_each_kind_of_change_of_the_host_once_it_is_stamped() {
     }
     symlink("first", at("a/link")).unwrap();
     fs::hard_link(at("linked"), outside.path().join("other")).unwrap();
+    (share, outside)
+}
+
+#[test]
+fn a_guest_sees_data_and_attributes_of_the_host_once_they_are_stamped() {
+    if !can_observe() {
+        return;
+    }
+    let ((share, outside), group) = (shared(), place());
+    let at = |name: &str| share.path().join(name);
     let member = Member::start(share.path(), group.path(), &["--xattr"]).unwrap();
     assert!(member.follows_host(), "it is the default of a group where the privilege is there");
     let guest = &member.guest;
     let file = guest.open_read("a/b/file").unwrap();
-    let read = |file: &transom_user::guest::fs::File<Process>| {
-        let mut bytes = [0; 16];
-        let len = file.read_at(0, &mut bytes).unwrap();
-        bytes[..len].to_vec()
-    };
-    let names = |dir: &str| {
-        let mut names: Vec<_> = guest
-            .read_dir(dir)
-            .unwrap_or_else(|error| panic!("{dir:?}: {error}"))
-            .map(|entry| entry.unwrap().name)
-            .collect();
-        names.sort();
-        names
-    };
-    let look = || {
-        let _ = (read(&file), names("a"), names("a/b"), names("."), guest.metadata("a/b/file"));
-        let _ =
-            (guest.exists("a/new"), guest.read_link("a/link"), guest.metadata("a/victim"), guest.metadata("linked"));
-    };
+    let path = at("a/b/file");
+    let look = || (look(guest), read(&file));
     look();
-    look();
-
     // 1. Data of the same length, and another one.
-    member.stamped(&[&at("a/b/file")], || fs::write(at("a/b/file"), b"secnd").unwrap());
+    member.stamped(&[&path], || fs::write(&path, b"secnd").unwrap());
     assert_eq!(read(&file), b"secnd");
     look();
-    member
-        .stamped(&[&at("a/b/file")], || File::options().write(true).open(at("a/b/file")).unwrap().set_len(3).unwrap());
+    member.stamped(&[&path], || File::options().write(true).open(&path).unwrap().set_len(3).unwrap());
     assert_eq!((read(&file), guest.metadata("a/b/file").unwrap().len()), (b"sec".to_vec(), 3));
     look();
     // 2. Attributes and extended attributes.
-    let chmod = || fs::set_permissions(at("a/b/file"), fs::Permissions::from_mode(0o640)).unwrap();
-    member.stamped(&[&at("a/b/file")], chmod);
+    member.stamped(&[&path], || fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap());
     assert_eq!(guest.metadata("a/b/file").unwrap().attr().mode.get() & 0o777, 0o640);
     look();
-    let set = || rustix::fs::setxattr(at("a/b/file"), "user.x", b"1", rustix::fs::XattrFlags::empty());
-    member.stamped(&[&at("a/b/file")], set).unwrap();
-    // 3. Names: one that was absent, one that goes, one that replaces another, in directories and across them.
+    let set = || rustix::fs::setxattr(&path, "user.x", b"1", rustix::fs::XattrFlags::empty());
+    member.stamped(&[&path], set).unwrap();
+    // 3. A file that is changed by its name outside of the share.
+    member.stamped(&[&at("linked")], || fs::write(outside.path().join("other"), b"longer").unwrap());
+    assert_eq!(guest.metadata("linked").unwrap().len(), 6);
+}
+
+#[test]
+fn a_guest_sees_names_of_the_host_once_they_are_stamped() {
+    if !can_observe() {
+        return;
+    }
+    let ((share, outside), group) = (shared(), place());
+    let at = |name: &str| share.path().join(name);
+    let member = Member::start(share.path(), group.path(), &[]).unwrap();
+    let guest = &member.guest;
+    let has = |name: &str| names(guest, "a").contains(&name.as_bytes().to_vec());
+    look(guest);
+    // 1. One that was absent, one that goes, one that replaces another, in directories and across them.
     member.stamped(&[&at("a")], || fs::write(at("a/new"), b"x").unwrap());
-    assert!(guest.exists("a/new").unwrap() && names("a").contains(&b"new".to_vec()));
-    look();
+    assert!(guest.exists("a/new").unwrap() && has("new"));
+    look(guest);
     member.stamped(&[&at("a"), &at("a/new")], || fs::remove_file(at("a/new")).unwrap());
-    assert!(!guest.exists("a/new").unwrap() && !names("a").contains(&b"new".to_vec()));
-    look();
+    assert!(!guest.exists("a/new").unwrap() && !has("new"));
+    look(guest);
+    fs::write(at("a/b/file"), b"longer").unwrap();
     let rename = || fs::rename(at("a/b/file"), at("a/victim")).unwrap();
     member.stamped(&[&at("a"), &at("a/b"), &at("a/b/file"), &at("a/victim")], rename);
-    assert_eq!((guest.metadata("a/b/file").err(), names("a/b")), (Some(Errno::NOENT), vec![]));
-    assert_eq!((guest.metadata("a/victim").unwrap().len(), read(&file)), (3, b"sec".to_vec()));
-    look();
-    member.stamped(&[&at("a")], || {
-        symlink("second", at("a/other")).unwrap();
-        fs::rename(at("a/other"), at("a/link")).unwrap();
-    });
+    assert_eq!((guest.metadata("a/b/file").err(), names(guest, "a/b")), (Some(Errno::NOENT), vec![]));
+    assert_eq!(guest.metadata("a/victim").unwrap().len(), 6);
+    look(guest);
+    symlink("second", at("a/other")).unwrap();
+    fs::rename(at("a/other"), at("a/link")).unwrap();
     eventually("the link is the second one", || guest.read_link("a/link").unwrap() == b"second");
-    look();
     let links = guest.metadata("a").unwrap().attr().nlink.get();
     member.stamped(&[&at("a")], || fs::create_dir(at("a/dir")).unwrap());
     assert_eq!(guest.metadata("a").unwrap().attr().nlink.get(), links + 1);
-    // 4. A file that is changed by its name outside of the share.
-    member.stamped(&[&at("linked")], || fs::write(outside.path().join("other"), b"longer").unwrap());
-    assert_eq!(guest.metadata("linked").unwrap().len(), 6);
-    // 5. What comes from outside may have been changed there.
+    // 2. What comes from outside may have been changed there.
     fs::rename(at("a/b"), outside.path().join("b")).unwrap();
     eventually("the directory is gone", || !guest.exists("a/b").unwrap());
     fs::write(outside.path().join("b/within"), b"x").unwrap();
@@ -182,7 +198,7 @@ fn a_guest_sees_each_kind_of_change_of_the_host_once_it_is_stamped() {
     let before = versions.now().epoch;
     fs::rename(outside.path().join("b"), at("a/b")).unwrap();
     eventually("everything is invalid", || versions.now().epoch > before);
-    assert_eq!(names("a/b"), [b"within".to_vec()]);
+    assert_eq!(names(guest, "a/b"), [b"within".to_vec()]);
 }
 
 /// Returns whether a change by `writer`'s guest is stamped by its daemon alone.

@@ -1,7 +1,6 @@
 //! The version table as a region of the device.
 //!
-//! The front end maps it once for each connection, for reading, from a descriptor that cannot write; or, if it maps
-//! everything writable, from that of a mirror. The request is
+//! The front end maps it once for each connection, for reading, from a descriptor that cannot write. The request is
 //! sent from a thread of its own: the front end serves it when it has the reply to GET_SHMEM_CONFIG, and the vhost-user
 //! thread, which sends that reply, must not wait for it.
 
@@ -22,7 +21,7 @@ use vhost::vhost_user::{
 /// The version table of a coherence group, to be mapped by front ends.
 #[derive(Clone)]
 pub struct VersionsRegion {
-    /// The table, open for reading only, or the guest's own mirror of it.
+    /// Open for reading only.
     pub table: Arc<OwnedFd>,
     /// Length of the table, a multiple of the page size.
     pub table_len_bytes: u64,

@@ -15,13 +15,13 @@ use transom_versions::layout;
 
 use super::*;
 
-fn join(group: &Path, share: &Path) -> Result<Group, GroupError> {
+pub(super) fn join(group: &Path, share: &Path) -> Result<Group, GroupError> {
     let file = TableFile::open(&GroupLocation::Directory(group.to_owned()), Some(share))?;
     Group::join(&file, File::open(share).unwrap(), &ProcFds::open().unwrap())
 }
 
 /// A private directory for a group, and one to share.
-fn directories() -> (TempDir, TempDir) {
+pub(super) fn directories() -> (TempDir, TempDir) {
     let place = tempfile::tempdir().unwrap();
     // Other tests of this process change its umask.
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -33,7 +33,7 @@ fn message(outcome: Result<Group, GroupError>) -> String {
 }
 
 /// Waits until `holds` returns true.
-fn eventually(what: &str, holds: impl Fn() -> bool) {
+pub(super) fn eventually(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}: not within a minute");
@@ -206,7 +206,7 @@ fn a_file_that_is_no_table_is_refused_with_the_reason() {
     let area = layout::len_bytes(layout::SLOTS_LOG2) as u64;
     table.write_at(b"TRANSOG9", area).unwrap();
     assert!(message(join(place.path(), share.path())).contains("another version of transomd"));
-    table.write_at(b"TRANSOG2", area).unwrap();
+    table.write_at(b"TRANSOG1", area).unwrap();
 
     for len in [len_bytes + 8, len_bytes - 8, area, 4096, 100, 0] {
         table.set_len(len).unwrap();
@@ -233,169 +233,11 @@ fn guests_get_a_descriptor_that_cannot_write() {
     assert_eq!(one.table_len_bytes(), 4096 + (8 << 16));
 }
 
-/// Joins as a daemon whose guest has a mirror, and returns the mirror as that guest reads it.
-fn join_with_mirror(place: &Path, share: &Path) -> (Group, File, Reader<Mapping>) {
-    let file = TableFile::open(&GroupLocation::Directory(place.to_owned()), Some(share)).unwrap();
-    let group = Group::join(&file, File::open(share).unwrap(), &ProcFds::open().unwrap()).unwrap();
-    let fd = group.take_mirror(file).unwrap().try_clone_to_owned().unwrap();
-    let reader = Reader::new(Mapping::guarded(&fd, group.table_len_bytes() as usize).unwrap()).unwrap();
-    (group, fd.into(), reader)
-}
-
-#[test]
-fn a_mirror_says_what_the_table_says_whoever_writes_it() {
-    let (place, share) = directories();
-    let one = join(place.path(), share.path()).unwrap();
-    one.heat(one.slot(5));
-    let (two, _, mirror) = join_with_mirror(place.path(), share.path());
-    let (three, _, other) = join_with_mirror(place.path(), share.path());
-    assert!(mirror.is_hot(mirror.slot(5)) && other.is_hot(other.slot(5)), "from before");
-    let fetched = mirror.now();
-    for writer in [&one, &two, &three] {
-        let before = [mirror.now(), other.now()];
-        writer.stamp(&[writer.slot(7)]);
-        assert!(!mirror.is_valid(7, before[0]) && !other.is_valid(7, before[1]));
-        assert!(mirror.is_valid(7, mirror.now()) && other.is_valid(7, other.now()));
-    }
-    one.cool(one.slot(5));
-    assert!(!mirror.is_hot(mirror.slot(5)) && !mirror.is_valid(5, fetched));
-    one.invalidate_all();
-    assert!(!mirror.is_valid(9, fetched) && mirror.now() == one.now());
-}
-
-#[test]
-fn a_member_that_dies_has_no_mirror_left_that_is_valid() {
-    let (place, share) = directories();
-    let (_one, _, mirror) = join_with_mirror(place.path(), share.path());
-    let peer = Peer::start(place.path(), share.path(), "nothing");
-    let fetched = mirror.now();
-    drop(peer);
-    eventually("the epoch is raised in the mirror", || !mirror.is_valid(7, fetched));
-}
-
-#[test]
-fn a_guest_that_writes_its_mirror_deceives_itself_alone() {
-    let (place, share) = directories();
-    let one = join(place.path(), share.path()).unwrap();
-    let (_two, file, mirror) = join_with_mirror(place.path(), share.path());
-    let (three, _, other) = join_with_mirror(place.path(), share.path());
-    let len = file.metadata().unwrap().len() as usize;
-    for bytes in [vec![0xff; len], vec![0; len]] {
-        file.write_all_at(&bytes, 0).unwrap();
-        let fetched = [one.now(), other.now()];
-        three.stamp(&[three.slot(7)]);
-        assert!(!one.is_valid(7, fetched[0]) && !other.is_valid(7, fetched[1]));
-        assert!(one.is_valid(7, one.now()) && other.is_valid(7, other.now()) && other.is_valid(8, fetched[1]));
-    }
-    // A front end that cuts the file off ends nobody.
-    file.set_len(0).unwrap();
-    let fetched = other.now();
-    three.stamp(&[three.slot(7)]);
-    one.invalidate_all();
-    assert!(!other.is_valid(7, fetched));
-    drop(mirror);
-    // Its file is made whole for whoever starts now, and not used again.
-    let (_four, again, _) = join_with_mirror(place.path(), share.path());
-    assert_ne!(again.metadata().unwrap().ino(), file.metadata().unwrap().ino());
-}
-
-#[test]
-fn a_mirror_serves_one_daemon_only_and_their_number_is_bounded() {
-    let (place, share) = directories();
-    let _one = join(place.path(), share.path()).unwrap();
-    let mut files = std::collections::BTreeSet::new();
-    for _ in 0..area::MIRRORS_MAX {
-        let (_group, file, _) = join_with_mirror(place.path(), share.path());
-        assert!(files.insert(file.metadata().unwrap().ino()), "its guest may still have it mapped");
-    }
-    let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned()), Some(share.path())).unwrap();
-    let group = Group::join(&file, File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap();
-    assert!(group.take_mirror(file).is_none());
-}
-
-fn follows_host(group: &Group) -> bool {
-    group.reader().stamps_host_changes()
-}
-
-#[test]
-fn one_member_at_a_time_stamps_changes_of_the_host_and_another_takes_over_without_a_loss() {
-    let (place, share) = directories();
-    let [one, two, three] = [(); 3].map(|()| join(place.path(), share.path()).unwrap());
-    let fetched = three.now();
-    assert!(!follows_host(&three) && !one.watches_host());
-    one.offer_host_watch(true);
-    assert!(one.watches_host() && follows_host(&three));
-    assert!(!three.is_valid(7, fetched), "it was fetched when nobody looked");
-    two.offer_host_watch(true);
-    let fetched = three.now();
-    assert!(one.watches_host() && !two.watches_host());
-    drop(one);
-    eventually("another takes over", || two.watches_host());
-    assert!(follows_host(&three) && three.is_valid(7, fetched), "it was sent what the first one has not read");
-
-    // One that has not kept it cannot know what it is.
-    let four = join(place.path(), share.path()).unwrap();
-    four.offer_host_watch(false);
-    drop(two);
-    eventually("another takes over", || four.watches_host());
-    assert!(!three.is_valid(7, fetched));
-}
-
-#[test]
-fn the_flag_is_cleared_and_everything_cached_invalid_when_nobody_looks_any_more() {
-    let (place, share) = directories();
-    let [one, two] = [(); 2].map(|()| join(place.path(), share.path()).unwrap());
-    one.offer_host_watch(true);
-    let fetched = two.now();
-    one.withdraw_host_watch();
-    assert!(!one.watches_host() && !follows_host(&two) && !two.is_valid(7, fetched));
-
-    one.offer_host_watch(true);
-    let fetched = two.now();
-    drop(one);
-    eventually("the flag is cleared", || !follows_host(&two));
-    assert!(!two.is_valid(7, fetched));
-}
-
-#[test]
-fn when_the_member_that_stamps_changes_of_the_host_is_killed_another_takes_over() {
-    let (place, share) = directories();
-    let [one, two] = [(); 2].map(|()| join(place.path(), share.path()).unwrap());
-    let peer = Peer::start(place.path(), share.path(), "watch");
-    one.offer_host_watch(true);
-    assert!(follows_host(&two) && !one.watches_host());
-    let fetched = two.now();
-    drop(peer);
-    eventually("another takes over", || one.watches_host());
-    assert!(follows_host(&two));
-    eventually("what the dead one may have missed is invalid", || !two.is_valid(7, fetched));
-}
-
-#[test]
-fn the_flag_of_a_group_whose_last_member_was_killed_is_cleared_by_the_next() {
-    let (place, share) = directories();
-    drop(Peer::start(place.path(), share.path(), "watch"));
-    assert!(!follows_host(&join(place.path(), share.path()).unwrap()));
-}
-
-#[test]
-fn members_know_each_other_by_pid_only_in_one_pid_namespace() {
-    let (place, share) = directories();
-    let [one, two, three] = [(); 3].map(|()| join(place.path(), share.path()).unwrap());
-    let pids = |group: &Group| group.pids().collect::<Vec<_>>();
-    assert_eq!(pids(&one), Vec::<u32>::new());
-    one.set_pid_namespace(5);
-    two.set_pid_namespace(5);
-    three.set_pid_namespace(6);
-    let own = std::process::id();
-    assert_eq!((pids(&one), pids(&three)), (vec![own; 2], vec![own]));
-}
-
 /// A member in a process of its own, which is this test's executable.
-struct Peer(Child);
+pub(super) struct Peer(Child);
 
 impl Peer {
-    fn start(place: &Path, share: &Path, does: &str) -> Self {
+    pub(super) fn start(place: &Path, share: &Path, does: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "group::group_test::peer", "--ignored", "--nocapture"])
             .env("TRANSOM_TEST_GROUP", place)

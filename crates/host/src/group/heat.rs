@@ -2,17 +2,19 @@
 //! group is known.
 //!
 //! A count is raised before the slot becomes hot and lowered before somebody looks whether anyone else needs the heat:
-//! see [`Table::clear_hot`].
+//! see [`Writer::clear_hot`].
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use transom_versions::Slot;
+use transom_versions::{Slot, Writer};
 
 use super::{
     MEMBERS_MAX,
     area::{Area, RecordWord},
-    table::Table,
+    mapping::Mapping,
 };
+
+type Table = Writer<Mapping>;
 
 pub(super) fn heat(table: &Table, area: &Area, member: usize, slot: Slot) {
     area.record(member, RecordWord::HotFiles).fetch_add(1, SeqCst);

@@ -6,32 +6,30 @@
 //! that its guest may change without a request ([`heat`]), and takes turns with the others where a name's inode must
 //! not change between a look and a system call ([`names`]). A thread watches the records of the others ([`watch`]):
 //! whoever dies without signing off may have left a change without a stamp, so all caches are declared invalid. One
-//! member stamps what other processes of the host change ([`host_watch`]). Whatever is written to the table is written to
-//! the copies of guests whose front ends map everything writable ([`table`], [`mirrors`]).
+//! member stamps what other processes of the host change ([`host_watch`]).
 //!
 //! Nothing here takes a lock of this process. Whatever a peer writes into the file is only compared, never used as an
 //! index.
 
 mod area;
 mod error;
-mod fault;
 mod file;
 mod heat;
 mod host_watch;
 mod location;
 mod mapping;
 mod members;
-mod mirrors;
 mod names;
-mod table;
 mod watch;
 
 #[cfg(test)]
 mod group_test;
+#[cfg(test)]
+mod host_watch_test;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, OnceLock, atomic::Ordering::SeqCst},
+    sync::{Arc, atomic::Ordering::SeqCst},
 };
 
 use rustix::fs::{OFlags, fstat};
@@ -42,8 +40,6 @@ use area::{Area, RecordWord};
 use host_watch::HostWatch;
 use mapping::Mapping;
 use members::Record;
-use mirrors::Mirrors;
-use table::Table;
 use watch::Watch;
 
 pub use error::GroupError;
@@ -70,9 +66,7 @@ struct Inner {
     file: OwnedFd,
     /// The same file, open for reading only.
     for_guests: OwnedFd,
-    table: Table,
-    /// The mirror of this daemon's guest, if it has one.
-    mirror: OnceLock<OwnedFd>,
+    table: Writer<Mapping>,
     area: Area,
     record: Record,
     host_watch: HostWatch,
@@ -93,18 +87,8 @@ impl Group {
         let mapping = Mapping::new(&own, file.len_bytes).map_err(GroupError::Map)?;
         let table = Writer::new(mapping.clone())?;
         let area = Area::new(mapping, table.reader().slots());
-        let mirrors = Mirrors::new(area.clone(), &table, &file.mirrors)?;
-        let table = Table::new(table, mirrors);
         let record = members::join(&own, &table, &area, (root.st_dev, root.st_ino))?;
-        let inner = Arc::new(Inner {
-            file: own,
-            for_guests,
-            table,
-            mirror: OnceLock::new(),
-            area,
-            record,
-            host_watch: HostWatch::default(),
-        });
+        let inner = Arc::new(Inner { file: own, for_guests, table, area, record, host_watch: HostWatch::default() });
         let watch = Watch::start(&inner).map_err(GroupError::Thread)?;
         Ok(Self { _watch: watch, inner })
     }
@@ -112,17 +96,6 @@ impl Group {
     /// Returns a descriptor of the table for guests to map: open for reading only. The table is at its beginning.
     pub fn table_fd(&self) -> BorrowedFd<'_> {
         self.inner.for_guests.as_fd()
-    }
-
-    /// Takes a mirror of the table, which the guest of this daemon may write without harm to others: for a front end
-    /// that maps everything writable. Call it once. Returns a descriptor that can write, or `None` if guests of the
-    /// group have used all mirrors.
-    pub fn take_mirror(&self, file: TableFile) -> Option<BorrowedFd<'_>> {
-        let Inner { table, area, record, mirror, .. } = &*self.inner;
-        let number = table.mirrors().take(table.master())?;
-        area.record(record.index, RecordWord::Mirror).store(number as u64 + 1, SeqCst);
-        let fd = file.mirrors.into_iter().nth(number)?.fd;
-        Some(mirror.get_or_init(|| fd).as_fd())
     }
 
     /// Returns the length of the table in bytes, without what only daemons use.
@@ -139,7 +112,11 @@ impl Group {
     /// Stamps inodes that were changed. Call it after the change and before the reply.
     #[inline]
     pub fn stamp(&self, slots: &[Slot]) -> Stamp {
-        self.inner.table.stamp(slots)
+        let stamp = self.inner.table.next_stamp();
+        for &slot in slots {
+            self.inner.table.raise(slot, stamp);
+        }
+        stamp
     }
 
     /// Declares everything that any guest has cached invalid, because it is not known what has changed.
@@ -236,7 +213,6 @@ impl Drop for Group {
         heat::orphan(table, area, record.index);
         // Another member takes over, and lacks nothing: it has been sent the same changes.
         self.inner.host_watch.withdraw(&self.inner);
-        members::give_up_mirror(table, area, record.index);
         members::sign_off(file, area, record);
     }
 }

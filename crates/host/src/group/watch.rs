@@ -45,10 +45,9 @@ impl Watch {
     }
 }
 
-/// Returns whether the table or the mirror has no name any more, so that whoever joins now writes another file.
+/// Returns whether the file has no name any more, so that whoever joins now gets another table.
 fn is_replaced(inner: &Inner) -> bool {
-    let files = [Some(&inner.file), inner.mirror.get()];
-    files.into_iter().flatten().any(|file| fstat(file).is_ok_and(|stat| stat.st_nlink == 0))
+    fstat(&inner.file).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
 impl Drop for Watch {
