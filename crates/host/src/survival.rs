@@ -1,8 +1,8 @@
 //! Which features of a share go together with which way of surviving: live migration, an upgrade in place, the death of
 //! the daemon.
 //!
-//! [`TABLE`] is the one place that says so. Daemons refuse with its reasons ([`Obstacle`]), when they start or when they
-//! are asked; the page of the documentation is made from it, and a test starts each pair.
+//! [`TABLE`] is the one place that says so. Daemons refuse with its reasons ([`Obstacle`]), when they start or when
+//! they are asked; the page of the documentation is made from it, and a test starts each pair.
 
 use std::fmt::{self, Display};
 

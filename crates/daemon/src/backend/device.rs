@@ -195,10 +195,6 @@ impl<F: FileSystem + 'static> Device<F> {
         pipe: File,
     ) -> Result<(), StateError> {
         let idle_max = self.migration.ok_or(StateError::NotOffered)?;
-        let in_flight = self.queues.iter().map(|queue| queue.in_flight.count()).sum();
-        if in_flight > 0 {
-            return Err(StateError::InFlight(in_flight));
-        }
         self.state.start(&self.server, &self.queues, (direction, phase), (pipe, self.exit.as_fd()), idle_max)
     }
 
@@ -394,8 +390,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             if !is_edge {
                 self.watch_edges(vring, thread_id);
                 queue.free_dropped();
-                self.server.file_system().take_back();
             }
+            self.server.file_system().take_back();
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             queue.serve_left(vring, &mut worker);
             queue.serve_arrived(vring, &mut worker);

@@ -92,6 +92,10 @@ impl DeviceState {
         if phase != Phase::STOPPED {
             return Err(Error::Running);
         }
+        let in_flight = queues.iter().map(|queue| queue.in_flight.count()).sum();
+        if in_flight > 0 {
+            return Err(Error::InFlight(in_flight));
+        }
         let mut thread = self.lock();
         if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Err(Error::InProgress);

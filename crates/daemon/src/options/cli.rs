@@ -522,8 +522,8 @@ pub(crate) struct MigrationArgs {
 
     /// What to do with POSIX locks of the host (--posix-lock)
     ///
-    /// Needed on both sides, between two transomd on the same file system. Nobody holds the locks for some milliseconds.
-    /// If somebody else takes one then, or changes a locked file, the guest goes on at the source.
+    /// Needed on both sides, between two transomd on the same file system. Nobody holds the locks for some
+    /// milliseconds. If somebody else takes one then, or changes a locked file, the guest goes on at the source.
     #[arg(long, value_name = "ACTION", value_enum, default_value = "refuse")]
     pub(crate) migration_locks: MigrationLocks,
 }

@@ -108,6 +108,13 @@ fn a_cancelled_migration_takes_the_lock_back() {
         guest.go_on(base);
         assert!(!guest.is_free());
     }
+    // Rings that are only disabled, as by Cloud Hypervisor.
+    guest.front_end.enable(REQUEST, false).unwrap();
+    guest.front_end.save_state().unwrap();
+    assert!(guest.is_free());
+    guest.front_end.enable(REQUEST, true).unwrap();
+    guest.session.getattr(1, None).unwrap();
+    assert!(!guest.is_free());
     drop((guest, there.connect(Options::default())));
 }
 

@@ -86,6 +86,28 @@ fn a_session_goes_on_at_another_daemon_and_back_at_the_first() {
     drop((guest, moved));
 }
 
+/// As Cloud Hypervisor does, from its source: it disables the rings and does not ask where they stand. At the
+/// destination it sets each ring up with the driver's own index. Not tested with Cloud Hypervisor itself.
+#[test]
+fn a_session_of_rings_that_were_only_disabled_goes_on() {
+    let here = Daemon::start();
+    let there = Daemon::beside(&here, NEVER);
+    let mut guest = Guest::start(&here);
+    let file = guest.session.create(1, b"file", libc::O_RDWR as u32, 0o644).unwrap();
+    let (nodeid, fh) = (file.entry.nodeid.get(), file.open.fh.get());
+    guest.session.write(nodeid, fh, 0, b"content").unwrap();
+    for queue in [HIPRIO, REQUEST] {
+        guest.front_end.enable(queue, false).unwrap();
+    }
+    let state = guest.front_end.save_state().unwrap();
+    let moved = there.connect_with(guest.session.exchange.ram());
+    moved.load_state(&state).unwrap();
+    let queue = &guest.session.exchange;
+    moved.restart_queue(REQUEST, queue, queue.ring.next_avail()).unwrap();
+    assert_eq!(guest.session.read(nodeid, fh, 0, 100).unwrap(), b"content");
+    drop((guest, moved));
+}
+
 #[test]
 fn a_state_that_was_cut_off_is_refused_and_a_whole_one_is_taken_afterwards() {
     let here = Daemon::start();

@@ -42,8 +42,9 @@ impl Locks {
         fd: OwnedFd,
         files: impl Iterator<Item = &'a LockingFile>,
     ) -> Result<(), Errno> {
-        let (ranges, per_inode) = self.owners.limits();
-        if holder.ranges.len() > ranges.min(per_inode) {
+        // The source may have exceeded the limits by as many locks as it served requests at once.
+        self.owners.check_room(inode)?;
+        if holder.ranges.len() > 2 * self.owners.ranges_per_inode() {
             return Err(Errno::NOLCK);
         }
         for range in &holder.ranges {
@@ -55,21 +56,24 @@ impl Locks {
 
     /// Unlocks everything until [`Locks::take_back`], since another session is about to take it.
     pub(crate) fn let_go(&self) {
-        let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, _, fd) in self.holders() {
             // Closing the descriptor unlocks too, at the end of the session.
             if let Err(error) = ofd::unlock(&fd, FileRange::ALL) {
                 tracing::warn!(%error, "a lock is not let go: the destination cannot take it");
             }
         }
-        *let_go = true;
+        self.is_let_go.store(true, Ordering::Release);
     }
 
-    /// Takes back what was let go, because the session goes on here. What somebody else has taken meanwhile is lost to
-    /// the guest, which the log says.
+    /// Takes back what was let go, because the session goes on here, and returns when all is taken back. What somebody
+    /// else has taken meanwhile is lost to the guest, which the log says. Cheap if nothing was let go.
     pub(crate) fn take_back(&self) {
-        let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::take(&mut *let_go) {
+        if !self.is_let_go.load(Ordering::Acquire) {
+            return;
+        }
+        let _changing = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_let_go.load(Ordering::Acquire) {
             return;
         }
         for (inode, described, fd) in self.holders() {
@@ -85,6 +89,7 @@ impl Locks {
                 }
             }
         }
+        self.is_let_go.store(false, Ordering::Release);
     }
 
     /// Adds a holder of another process of this host. `fd` holds its locks, and it has requested them through `files`.

@@ -10,8 +10,9 @@
 //! An owner's POSIX locks end with FLUSH, which Linux sends for every close by a process. For owners without a FLUSH,
 //! they end with RELEASE of the last open file through which the owner has locked since: see [`LockingFile`].
 //!
-//! Lock order: `let_go`, then a holder's description, then the table of [`owners`]; the mutex of [`waiters`] is never held together
-//! with either. A description's mutex is held across system calls that do not wait for locks, the others across none.
+//! Lock order: `let_go`, then a holder's description, then the table of [`owners`]; the mutex of [`waiters`] is never
+//! held together with any. `let_go` and a description's mutex are held across system calls that do not wait for locks,
+//! the others across none.
 
 mod hand_over;
 mod holder;
@@ -30,7 +31,10 @@ pub(crate) use ranges::Ranges;
 
 use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::{fs::FlockOperation, io::Errno};
@@ -68,8 +72,10 @@ impl Default for Limits {
 pub(crate) struct Locks {
     owners: Owners,
     waiters: Waiters,
-    /// The locks are unlocked for another session, which may not go on. Held while that changes.
-    let_go: Mutex<bool>,
+    /// The locks are unlocked for another session, which may not go on.
+    is_let_go: AtomicBool,
+    /// Held while that changes.
+    let_go: Mutex<()>,
 }
 
 /// A request for a POSIX lock.
@@ -105,7 +111,12 @@ impl Locks {
     ///
     /// EBUSY if something else in this process handles the signal that interrupts waiters.
     pub(crate) fn new(limits: Limits) -> Result<Self, Errno> {
-        Ok(Self { owners: Owners::new(limits), waiters: Waiters::new()?, let_go: Mutex::default() })
+        Ok(Self {
+            owners: Owners::new(limits),
+            waiters: Waiters::new()?,
+            is_let_go: AtomicBool::default(),
+            let_go: Mutex::default(),
+        })
     }
 
     /// Returns a lock that conflicts with `wanted`, if there is one. `handle` is any descriptor of the inode that is
@@ -235,7 +246,7 @@ impl Locks {
     pub(crate) fn release_all(&self) {
         self.waiters.interrupt_all();
         self.owners.release_all();
-        *self.let_go.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.is_let_go.store(false, Ordering::Release);
     }
 
     /// Wakes the request `unique` if it waits or is about to. Does not wait for it.

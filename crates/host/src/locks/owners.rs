@@ -49,9 +49,9 @@ impl Owners {
         Self { limits, state: Mutex::default(), count: AtomicUsize::new(0) }
     }
 
-    /// Returns how many ranges may be locked: in all, and of one inode.
-    pub(super) fn limits(&self) -> (usize, usize) {
-        (self.limits.ranges, self.limits.ranges_per_inode)
+    /// Returns the limit on locked ranges of one inode.
+    pub(super) fn ranges_per_inode(&self) -> usize {
+        self.limits.ranges_per_inode
     }
 
     /// Returns the holder for `owner` on `inode`, if there is one.

@@ -65,8 +65,8 @@ macro_rules! file_system {
             fn init(&self, offer: &InitOffer) -> Result<InitAnswer, Errno>;
 
             /// Returns the state of the session, with which [`FileSystem::load`] of another file system goes on. No
-            /// request is in progress but those of `waiting`, which wait for a lock. The session goes on here if it does
-            /// not there.
+            /// request is in progress but those of `waiting`, which wait for a lock. The session goes on here if it
+            /// does not there.
             ///
             /// # Errors
             ///

@@ -1,5 +1,6 @@
 //! Goes on with a session of another daemon. What that daemon says is checked like a guest's request: paths do not
-//! leave the shared directory, and handles are opened only if the configuration allows it.
+//! leave the shared directory, and handles are opened only if the configuration allows it. [`find`](super::find) has
+//! how each inode is found.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,16 +11,16 @@ use std::{
 use rustix::fs::{AtFlags, FileType, Mode as FileMode, OFlags};
 use transom_wire::{Handle, NodeId, ops::init::InitFlags};
 
-use super::{GENERATION_SHIFT, hand_over::Descriptors};
+use super::{GENERATION_SHIFT, find::split, hand_over::Descriptors};
 use crate::{
     Errno,
     migration::{self, Error, Inode, Limits, Loaded, Location, Mode, State},
-    passthrough::{Passthrough, inodes::InodeFd},
-    sysfd::{FileHandle, MountId, path, stat},
+    passthrough::Passthrough,
+    sysfd::{path, stat},
 };
 
 /// Refers to an inode of any type without opening it.
-const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+pub(super) const REFER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
 /// The features that virtiofsd reports; those without a record of ours follow from the configuration.
 const REPORTED: [InitFlags; 4] = [
@@ -125,8 +126,8 @@ enum Stage {
     Done,
 }
 
-struct Loader<'a> {
-    fs: &'a Passthrough,
+pub(super) struct Loader<'a> {
+    pub(super) fs: &'a Passthrough,
     state: &'a State<'a>,
     /// The places of inodes in the state, by number.
     places: HashMap<u64, usize>,
@@ -138,7 +139,7 @@ struct Loader<'a> {
     /// The inodes of which the guest has something open.
     open: HashSet<u64>,
     /// A descriptor on each mount through which handles are opened.
-    mounts: HashMap<u64, OwnedFd>,
+    pub(super) mounts: HashMap<u64, OwnedFd>,
     /// The session comes from another process of this host: nothing of it may be lost.
     is_handed_over: bool,
     descriptors: Descriptors,
@@ -285,52 +286,6 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Counts one lookup of the inode at `path` below a directory.
-    fn find(&self, parent: NodeId, path: &[u8], inode: &Inode<'_>) -> Result<NodeId, Errno> {
-        let inodes = &self.fs.inodes;
-        let dir = inodes.get(parent)?;
-        let fd = inodes.with_room(|| path::open_beneath(&dir.fd, path, REFER, FileMode::empty()))?;
-        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
-        if let Some(expected) = &inode.handle {
-            let found = FileHandle::of(&fd, MountId(0))?;
-            let expected = FileHandle::from_parts(MountId(0), expected.type_, &expected.bytes);
-            if expected != Some(found) {
-                return Err(Errno::STALE);
-            }
-        }
-        Ok(inodes.admit(parent, path, &stat, InodeFd::Owned(fd))?.0)
-    }
-
-    /// Counts one lookup of the inode with a handle.
-    fn find_by_handle(&self, handle: &migration::FileHandle<'_>) -> Result<NodeId, Errno> {
-        let inodes = &self.fs.inodes;
-        let on_mount = self.mounts.get(&handle.mount).ok_or(Errno::NODEV)?;
-        let opened = FileHandle::from_parts(MountId(0), handle.type_, &handle.bytes).ok_or(Errno::INVAL)?;
-        let fd = inodes.with_room(|| opened.open(on_mount, REFER))?;
-        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
-        let nodeid = inodes.admit(NodeId::ROOT, b"", &stat, InodeFd::Owned(fd.try_clone().map_err(errno)?))?.0;
-        // Nothing else keeps an inode without names, and without handles nothing finds it again.
-        if stat.stx_nlink == 0 || inodes.prefers_paths() {
-            inodes.pin_adopted(nodeid, fd).inspect_err(|_| _ = inodes.forget(nodeid, 1))?;
-        }
-        Ok(nodeid)
-    }
-
-    /// Counts one lookup of the inode behind an `O_PATH` descriptor of another process of this host.
-    ///
-    /// The descriptor is on a mount of that process. The inode is known as one of this process's mount, so that it
-    /// stays one inode if the guest looks up another name of it.
-    fn find_by_descriptor(&self, fd: OwnedFd) -> Result<NodeId, Errno> {
-        let inodes = &self.fs.inodes;
-        let stat = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY)?;
-        if let Some((stat, own)) = inodes.reopen_on_own_mount(&fd, &stat) {
-            return Ok(inodes.admit(NodeId::ROOT, b"", &stat, InodeFd::Owned(own))?.0);
-        }
-        let nodeid = inodes.admit_foreign(&stat, fd.try_clone().map_err(errno)?)?;
-        inodes.pin_adopted(nodeid, fd).inspect_err(|_| _ = inodes.forget(nodeid, 1))?;
-        Ok(nodeid)
-    }
-
     /// Drops the references that inodes have held to the directories in which they were found, and those with which
     /// [`Loader::find`] has kept each until now.
     fn drop_references(&self) {
@@ -410,13 +365,6 @@ impl Passthrough {
 
 pub(super) fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
-}
-
-/// Splits a path into that of the directory and a name in it.
-fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = path.iter().rposition(|&byte| byte == b'/')?;
-    let (above, name) = (&path[..at], &path[at + 1..]);
-    (!matches!(name, b"" | b"." | b"..")).then_some((above, name))
 }
 
 fn is_by_handle(inode: &Inode<'_>) -> bool {

@@ -62,7 +62,8 @@ impl Passthrough {
 
     /// Takes the locks in `state`, whose inodes and open files are known. `own` finds our number of an inode.
     pub(super) fn take_locks(&self, state: &State<'_>, own: impl Fn(u64) -> Option<NodeId>) -> Result<(), Error> {
-        for holder in &state.locks {
+        // An owner without an open file has nothing locked.
+        for holder in state.locks.iter().filter(|holder| !(holder.files.is_empty() && holder.ranges.is_empty())) {
             let nodeid = own(holder.inode).ok_or(Error::Lost { inode: holder.inode, cause: Errno::STALE })?;
             self.take_locks_of(nodeid, holder)?;
         }

@@ -6,6 +6,7 @@
 //! descriptors ([`hand_over`]). [`recover`] goes on with the session of a process that has died.
 
 mod aliases;
+mod find;
 mod hand_over;
 mod load;
 mod locks;

@@ -345,3 +345,14 @@ fn a_state_for_another_process_of_this_host_is_not_loaded_from_elsewhere() {
     let error = load(dir.path(), Config::default(), &migration::encode(&state)).err().unwrap();
     assert!(matches!(error, Error::Malformed(_)), "{error}");
 }
+
+#[test]
+fn locks_of_another_host_are_taken_only_if_the_options_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let waiting = vec![migration::WaitingRequest { queue: 1, head: 0 }];
+    let state = migration::encode(&State { waiting, ..virtiofsds(vec![], vec![]) });
+    let error = load(dir.path(), Config::default(), &state).err().unwrap();
+    assert!(error.to_string().contains("--migration-locks=carry"), "{error}");
+    let carries = with(Options { carries_locks: true, ..Options::default() });
+    assert!(load(dir.path(), carries, &state).is_ok());
+}
