@@ -22,7 +22,7 @@ pub(super) fn open(mount_point: &Path) -> Result<File, Errno> {
     let stat = statx(CWD, mount_point, flags, StatxFlags::empty())?;
     let name = PathBuf::from(stat.stx_dev_minor.to_string()).join("abort");
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = match openat(CWD, &Path::new(CONNECTIONS).join(&name), flags, Mode::empty()) {
+    let file = match openat(CWD, Path::new(CONNECTIONS).join(&name), flags, Mode::empty()) {
         Err(Errno::NOENT) => openat(own_fusectl()?, &name, flags, Mode::empty()),
         result => result,
     }?;
