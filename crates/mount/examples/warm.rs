@@ -77,13 +77,6 @@ impl Tree {
     }
 }
 
-/// Where the time of one cell went.
-struct Row {
-    name: String,
-    right: usize,
-    times: [Duration; 3],
-}
-
 fn main() {
     let mut args = env::args().skip(1);
     let count = args.next().map_or(50_000, |count| count.parse().unwrap());
@@ -96,7 +89,8 @@ fn main() {
     let walk_host = || walk_kernel(&tree.dir);
     walk_host();
 
-    let mut rows = vec![measure("bare directory", &tree, walk_host, &change_on_host)];
+    println!("{:26} {:>9} {:>11} {:>11} {:>11}", "", "right", "first", "second", "after ten");
+    measure("bare directory", &tree, walk_host, &change_on_host);
     let mut warm_stat = None;
     for (name, mode) in [
         ("shared", CacheMode::Shared),
@@ -105,22 +99,19 @@ fn main() {
         ("never", CacheMode::None),
     ] {
         let guest = Library::connect(&tree, library_program(&tree, mode), mode);
-        let row = if mode == CacheMode::Shared {
-            let other = Library::connect(&tree, library_program(&tree, mode), mode);
-            measure(&format!("library, {name}"), &tree, || walk_library(&guest.fs, ""), &|tree| other.change(tree))
-        } else {
-            measure(&format!("library, {name}"), &tree, || walk_library(&guest.fs, ""), &change_on_host)
-        };
-        rows.push(row);
+        let (name, walk) = (format!("library, {name}"), || walk_library(&guest.fs, ""));
         if mode == CacheMode::Shared {
+            let other = Library::connect(&tree, library_program(&tree, mode), mode);
+            measure(&name, &tree, walk, &|tree| other.change(tree));
             warm_stat = Some(guest.warm_stat(&tree));
+        } else {
+            measure(&name, &tree, walk, &change_on_host);
         }
     }
     for cache in ["shared", "auto", "always", "never"] {
-        rows.extend(measure_mount(&tree, cache));
+        measure_mount(&tree, cache);
     }
-    rows.extend(measure_virtiofsd(&tree));
-    print(&rows);
+    measure_virtiofsd(&tree);
     if let Some(warm) = warm_stat {
         println!("\nstat of four cached names by the library, shared: {:.0} ns", warm.as_secs_f64() * 1e9);
     }
@@ -181,7 +172,7 @@ impl Library {
     }
 }
 
-fn measure_mount(tree: &Tree, cache: &str) -> Option<Row> {
+fn measure_mount(tree: &Tree, cache: &str) {
     let (program, options) = if cache == "shared" {
         let options = Options { coherent: true, ..Options::default() };
         let mut program = in_group(tree, &[]);
@@ -199,40 +190,35 @@ fn measure_mount(tree: &Tree, cache: &str) -> Option<Row> {
     })
 }
 
-fn measure_virtiofsd(tree: &Tree) -> Vec<Row> {
+fn measure_virtiofsd(tree: &Tree) {
     let Some(program) = Cache::locate().ok().and_then(|cache| peer::existing(&cache)).map(Program::new) else {
         println!("SKIPPED: there is no virtiofsd in the cache; `transom-fetch peer` builds it");
-        return Vec::new();
+        return;
     };
-    let mut rows = Vec::new();
     let share = Share::builder().shared_dir(&tree.dir).daemon(program.clone()).connect().unwrap();
     let fs = Fs::mount(share.session(SessionConfig::default()).unwrap(), CacheOptions::default());
-    rows.push(measure("library, virtiofsd auto", tree, || walk_library(&fs, ""), &change_on_host));
+    measure("library, virtiofsd auto", tree, || walk_library(&fs, ""), &change_on_host);
     drop((fs, share));
-    rows.extend(with_mount(&tree.dir, program, Options::default(), |at| {
-        measure("mount, virtiofsd auto", tree, || walk_kernel(at), &change_on_host)
-    }));
-    rows
+    with_mount(&tree.dir, program, Options::default(), |at| {
+        measure("mount, virtiofsd auto", tree, || walk_kernel(at), &change_on_host);
+    });
 }
 
 /// Mounts `dir` for as long as `work` takes, or says why that cannot be.
-fn with_mount<T>(dir: &Path, program: Program, options: Options, work: impl FnOnce(&Path) -> T) -> Option<T> {
+fn with_mount(dir: &Path, program: Program, options: Options, work: impl FnOnce(&Path)) {
     let at = tempfile::tempdir().unwrap();
     let source = Share::builder().shared_dir(dir).daemon(program);
     match Mount::start(source, at.path(), options) {
         Ok(mut mount) => {
-            let result = work(at.path());
+            work(at.path());
             mount.unmount().unwrap();
-            Some(result)
         }
-        Err(error) => {
-            println!("SKIPPED: a mount: {error}");
-            None
-        }
+        Err(error) => println!("SKIPPED: a mount: {error}"),
     }
 }
 
-fn measure(name: &str, tree: &Tree, walk: impl Fn() -> (usize, usize), change: &dyn Fn(&Tree)) -> Row {
+/// Prints a row of the table.
+fn measure(name: &str, tree: &Tree, walk: impl Fn() -> (usize, usize), change: &dyn Fn(&Tree)) {
     tree.set_back();
     let timed = || {
         let begun = Instant::now();
@@ -246,7 +232,8 @@ fn measure(name: &str, tree: &Tree, walk: impl Fn() -> (usize, usize), change: &
     change(tree);
     thread::sleep(PAUSE);
     let (third, right) = timed();
-    Row { name: name.to_owned(), right, times: [first, full, third] }
+    let [first, second, third] = [first, full, third].map(|time| format!("{:.1} ms", time.as_secs_f64() * 1e3));
+    println!("{name:26} {right:>5} / {CHANGES} {first:>11} {second:>11} {third:>11}");
 }
 
 fn change_on_host(tree: &Tree) {
@@ -285,12 +272,4 @@ fn walk_library(fs: &Fs<Process>, dir: &str) -> (usize, usize) {
         }
     }
     (files, changed)
-}
-
-fn print(rows: &[Row]) {
-    println!("{:26} {:>9} {:>11} {:>11} {:>11}", "", "right", "first", "second", "after ten");
-    for Row { name, right, times } in rows {
-        let [first, second, third] = times.map(|time| format!("{:.1} ms", time.as_secs_f64() * 1e3));
-        println!("{name:26} {right:>5} / {CHANGES} {first:>11} {second:>11} {third:>11}");
-    }
 }

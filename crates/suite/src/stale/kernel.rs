@@ -48,7 +48,7 @@ impl Kernel {
             board.publish(member, round);
             tally.changes = round;
             for member in (0..LOOKS).flat_map(|_| 0..MEMBERS) {
-                self.check(member, board.least(member), &mut tally)?;
+                self.check(board, member, board.least(member), &mut tally)?;
             }
         }
         Ok(tally)
@@ -62,7 +62,7 @@ impl Kernel {
             for (member, seen) in seen.iter_mut().enumerate() {
                 let least = board.least(member);
                 if least != std::mem::replace(seen, least) {
-                    let delay = self.check(member, least, &mut tally)?;
+                    let delay = self.check(board, member, least, &mut tally)?;
                     tally.delays.extend(delay);
                 }
             }
@@ -73,7 +73,7 @@ impl Kernel {
 
     /// Looks at the record of `member`, whose round `least` is complete, until it is right or time is up. Returns how
     /// long the answers were old, if they may be.
-    fn check(&self, member: usize, least: u64, tally: &mut Tally) -> anyhow::Result<Option<Delay>> {
+    fn check(&self, board: &Board, member: usize, least: u64, tally: &mut Tally) -> anyhow::Result<Option<Delay>> {
         let begun = Instant::now();
         let mut look = self.look(member, least)?;
         let mut delay = Delay::default();
@@ -82,6 +82,10 @@ impl Kernel {
         {
             look = self.look(member, least)?;
             delay = Delay { time: begun.elapsed(), kind };
+        }
+        if look.iter().any(|found| *found < least) {
+            // The run has failed. Each look more would wait as long.
+            board.end();
         }
         let who = if self.within.is_some() { "the mount" } else { "the host" };
         tally.note(who, member, least, &look);
