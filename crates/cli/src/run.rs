@@ -35,7 +35,8 @@ use examples::EXAMPLES;
 use finish::Finish;
 use overlays::Overlays;
 use values::{
-    Accel, Tty, VmmName, default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir,
+    Accel, Tty, VmmName, default_cpus, guest_path, parse_memory_mib, parse_seconds, parse_user, parse_variable,
+    parse_workdir,
 };
 
 /// Run a command in a Linux virtual machine with directories of the host
@@ -260,14 +261,6 @@ fn host_share(root: &mut Root) -> Option<&mut Share> {
 /// Returns whether a root is that of the host.
 fn is_host(root: &Path) -> bool {
     root == Path::new("/")
-}
-
-/// Returns where a share is mounted unless the user says where.
-fn guest_path(host: &Path, has_host_root: bool) -> PathBuf {
-    match has_host_root {
-        true => host.to_owned(),
-        false => Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root"))),
-    }
 }
 
 impl Run {
