@@ -2,6 +2,7 @@
 
 mod disk;
 mod events;
+mod examples;
 mod finish;
 mod hidden;
 mod image;
@@ -30,10 +31,12 @@ use transom_vm::{
     tools::{Tools, check_programs},
 };
 
+use examples::EXAMPLES;
 use finish::Finish;
 use overlays::Overlays;
 use values::{
-    Accel, Tty, VmmName, default_cpus, parse_memory_mib, parse_seconds, parse_user, parse_variable, parse_workdir,
+    Accel, Tty, VmmName, default_cpus, guest_path, parse_memory_mib, parse_seconds, parse_user, parse_variable,
+    parse_workdir,
 };
 
 /// Run a command in a Linux virtual machine with directories of the host
@@ -231,34 +234,6 @@ pub(crate) struct Run {
     command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  transom run --share .
-      Start a shell in a minimal guest, in the current directory.
-  transom run --root / --share . -- make test
-      Run a project's tests in a sandbox: every program of the host is available, and only this directory can change.
-  transom run --share ~/data,ro -- sh -c 'sha256sum *' > sums
-      Checksum the files of a directory; input, output and exit status are the command's.
-  transom run --share /srv/models,dax=512M -- ./load
-      Map large files into the guest instead of copying them; a last line reports how much was mapped.
-  transom run --root / --share .,overlay -- make test
-      The same, but the directory stays as it is: see what has changed with `transom diff`, then `transom commit .` or
-      `transom discard .`.
-  podman save IMAGE -o image.tar && transom run --root image.tar --share . -- make test
-      Run a command in an image of a container.
-  tar c . | transom run --share /srv/backup:/backup -- tar x -C /backup
-      Mount a share at a given path.
-
-Exit status:
-  0-123    the command's own
-  124      --timeout has passed
-  125      this program failed: a usage error, something missing, a guest that did not boot
-  126      the command cannot be run
-  127      the command was not found
-  128+N    signal N ended the command, or the run: 130 after Ctrl-C
-Ctrl-] three times in a row, on a terminal, ends a command that Ctrl-C does not end.
-A command can end with these too; then no error is printed after `transom:` on standard error.";
-
 /// A run that can begin.
 struct Prepared {
     spec: GuestSpec,
@@ -286,14 +261,6 @@ fn host_share(root: &mut Root) -> Option<&mut Share> {
 /// Returns whether a root is that of the host.
 fn is_host(root: &Path) -> bool {
     root == Path::new("/")
-}
-
-/// Returns where a share is mounted unless the user says where.
-fn guest_path(host: &Path, has_host_root: bool) -> PathBuf {
-    match has_host_root {
-        true => host.to_owned(),
-        false => Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root"))),
-    }
 }
 
 impl Run {

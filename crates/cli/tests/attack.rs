@@ -45,7 +45,7 @@ try read-through-link 'cat HOST/outside'
 try write-times 'touch -d 2001-01-01 /mnt/plain/file'
 try make-device 'mknod sda b 8 0 && cat sda'
 try exceed-quota 'dd if=/dev/zero of=big bs=64k count=200'
-try exceed-quota-again 'rm -f big; i=0; while [ $i -lt 200 ]; do dd if=/dev/zero of=part$i bs=64k count=1 || exit; i=$((i+1)); done'
+try exceed-quota-again 'rm -f big; for i in $(seq 200); do dd if=/dev/zero of=part$i bs=64k count=1 || exit; done'
 rm -f big part*
 try reach-allowed wget -q -O - http://localhost:PORT/
 try reach-other-port wget -q -O - http://localhost:OTHER/

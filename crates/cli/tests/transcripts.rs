@@ -1,5 +1,5 @@
-//! The sessions of `docs/sandbox.md`: each line that begins with `$` is given to a shell, and what it prints is compared
-//! with the lines below it, in which `...` stands for anything.
+//! The sessions of `docs/sandbox.md`: each line that begins with `$` is given to a shell, and what it prints is
+//! compared with the lines below it, in which `...` stands for anything.
 
 use std::{
     fs,
@@ -120,7 +120,7 @@ fn edit_here_see_it_there() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let options =
         transom_watch::Options { weakest: transom_watch::Strength::Directories, ..transom_watch::Options::default() };
-    if let Err(error) = transom_watch::Watch::open(&fs::File::open(folder.path()).unwrap(), &options) {
+    if let Err(error) = transom_watch::Watch::open(fs::File::open(folder.path()).unwrap(), &options) {
         return eprintln!("SKIPPED: edit_here_see_it_there: {error}");
     }
     run("Edit here, see it there", &[]);

@@ -33,7 +33,7 @@ pub trait Watch {
     /// Unpacking begins; there are `len_bytes` to read.
     fn begins(&self, len_bytes: u64);
 
-    /// So many bytes have been read.
+    /// `done_bytes` of them have been read.
     fn advances(&self, done_bytes: u64);
 
     /// Returns whether to stop.

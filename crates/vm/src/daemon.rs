@@ -48,8 +48,8 @@ pub(crate) fn check(program: &Path) -> Result<()> {
 }
 
 impl Daemon {
-    /// Starts the daemon of `spec` for `share` under `tag`, with its socket and its log in `dir`, and the arguments that
-    /// the VMM needs.
+    /// Starts the daemon of `spec` for `share` under `tag`, with its socket and its log in `dir`, and the arguments
+    /// that the VMM needs.
     ///
     /// # Errors
     ///

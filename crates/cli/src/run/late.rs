@@ -7,7 +7,7 @@ use std::{
 
 use transom_vm::{Error, Result, Share, ShareArg, keep::ParseShare};
 
-use super::{Run, disk::DiskArgs, guest_path, hidden, is_host};
+use super::{Run, disk::DiskArgs, hidden, is_host, values::guest_path};
 
 /// The options of a machine, for its later shares.
 #[derive(Debug)]

@@ -146,6 +146,14 @@ fn read_in(root: &Path, file: &str) -> io::Result<String> {
     Ok(text)
 }
 
+/// Returns where a share is mounted unless the user says where.
+pub(super) fn guest_path(host: &Path, has_host_root: bool) -> PathBuf {
+    match has_host_root {
+        true => host.to_owned(),
+        false => Path::new("/mnt").join(host.file_name().unwrap_or(OsStr::new("root"))),
+    }
+}
+
 /// Parses the path of a working directory.
 pub(crate) fn parse_workdir(words: &str) -> std::result::Result<PathBuf, String> {
     let path = PathBuf::from(words);

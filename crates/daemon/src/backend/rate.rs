@@ -1,8 +1,8 @@
 //! Limits of a guest's input and output a second.
 //!
-//! A request is paid for when it is taken off the ring, with the bytes of its buffers, and it is served whole. While the
-//! guest owes time, its queues wait: nothing is dropped, and only its own requests are delayed. What it has not used is
-//! saved for [`BURST`].
+//! A request is paid for when it is taken off the ring, with the bytes of its buffers, and it is served whole. While
+//! the guest owes time, its queues wait: nothing is dropped, and only its own requests are delayed. What it has not
+//! used is saved for [`BURST`].
 
 use std::{
     sync::{Mutex, PoisonError},

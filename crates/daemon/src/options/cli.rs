@@ -429,8 +429,8 @@ pub(crate) struct WorkerArgs {
 
     /// Limit what the guest may do in a second: SIZE bytes, N requests, or both
     ///
-    /// Bytes of requests and replies count, with their headers. Beyond that, the guest's requests wait; none fails. What
-    /// the guest has not used is saved for a tenth of a second. What the guest maps through a DAX window does not
+    /// Bytes of requests and replies count, with their headers. Beyond that, the guest's requests wait; none fails.
+    /// What the guest has not used is saved for a tenth of a second. What the guest maps through a DAX window does not
     /// count.
     #[arg(long, value_name = "SIZE[,requests=N]|requests=N", value_parser = rate)]
     pub(crate) rate: Option<RateLimits>,

@@ -26,7 +26,7 @@ impl Watch for Quiet {
     }
 }
 
-/// Stops when so many bytes were read.
+/// Stops when more than `bytes` were read.
 pub(crate) struct StoppedAfter {
     bytes: u64,
     done: Cell<u64>,

@@ -28,7 +28,7 @@ use rustix::{
 
 use crate::{
     archive,
-    protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup, ShareChange},
+    protocol::{FromGuest, Milestone, Replay, SETUP_PATH, Setup},
 };
 use channels::Reports;
 use events::Replayer;
@@ -124,13 +124,9 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         ending: || notes.extend(replayer.and_then(Replayer::end).map(|why| format!("no events: {why}"))),
     };
     let ended = match task.is_kept {
-        true => {
-            let change = |change: &ShareChange| {
-                let error = mounted.change(change).err().map(|error| error.to_string());
-                reports.send(&FromGuest::ShareChanged { error })
-            };
-            serve::run(&task, channels.streams, channels.requests, stages, change)?
-        }
+        true => serve::run(&task, channels.streams, channels.requests, stages, |change| {
+            reports.send(&mounted.changed(change))
+        })?,
         false => command::run(&task, channels.streams, channels.requests, stages)?,
     };
     warnings.extend(ended.warnings);

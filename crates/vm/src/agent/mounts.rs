@@ -22,7 +22,7 @@ use rustix::{
 
 use super::while_doing;
 use crate::{
-    protocol::{Mount, ShareChange, Task},
+    protocol::{FromGuest, Mount, ShareChange, Task},
     snapshot::bus_of,
 };
 
@@ -117,12 +117,17 @@ impl Mounted {
 }
 
 impl Mounted {
+    /// Makes a change, and returns the report of it.
+    pub(super) fn changed(&mut self, change: &ShareChange) -> FromGuest {
+        FromGuest::ShareChanged { error: self.change(change).err().map(|error| error.to_string()) }
+    }
+
     /// Mounts a share that was plugged in, or unmounts one and switches its device off.
     ///
     /// # Errors
     ///
     /// Returns an error if nothing has changed. The device of a share that cannot be mounted is off then.
-    pub(super) fn change(&mut self, change: &ShareChange) -> io::Result<()> {
+    fn change(&mut self, change: &ShareChange) -> io::Result<()> {
         match change {
             ShareChange::Mount { mount, port } => {
                 let mounted = mount_share(mount, true).and_then(|share| match self.check_visible() {
