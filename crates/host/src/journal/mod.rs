@@ -1,8 +1,8 @@
 //! What has to survive the process that serves a session, in memory that another process can go on with.
 //!
 //! It has [slots] for the requests in flight, and a log of [records](record): what the guest knows, has open and has
-//! locked. [`Session`] is what a log amounts to. A record is written after the log's end first, and then one store moves
-//! the end. So there are no torn records: a death in between leaves the log as it was.
+//! locked. [`Session`] is what a log amounts to. A record is written after the log's end first, and then one store
+//! moves the end. So there are no torn records: a death in between leaves the log as it was.
 //!
 //! When the log has doubled, what it amounts to is written into the other half of the memory, and one store switches
 //! to that. Changes of requests that are still being served are copied as they are, since they may have to be undone,
