@@ -69,8 +69,8 @@ impl Destination {
 /// Writes an archive of `source`, which is called `name` in it, and returns the paths that were left out because they
 /// are neither files, directories nor symbolic links.
 ///
-/// Below `source`, no symbolic link is followed, also none that takes the place of a directory meanwhile: a guest may be
-/// able to write there, and must not choose what of this machine is copied.
+/// Below `source`, no symbolic link is followed, also none that takes the place of a directory meanwhile: a guest may
+/// be able to write there, and must not choose what of this machine is copied.
 ///
 /// # Errors
 ///

@@ -152,6 +152,14 @@ impl Share {
         Self { kind, directory, running: Running::Process { child, said: Some(said) } }
     }
 
+    /// The number of transomd's process.
+    pub(crate) fn pid(&self) -> u32 {
+        match &self.running {
+            Running::Process { child, .. } => child.id(),
+            Running::Thread { .. } => panic!("a thread is no process"),
+        }
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("share")
     }

@@ -12,3 +12,4 @@ mod lifetimes;
 mod memory;
 mod model;
 mod requests;
+mod slope;

@@ -19,7 +19,6 @@ use std::{
 };
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, statx};
-
 use transom_mount::Options;
 
 use crate::{
@@ -42,7 +41,7 @@ const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 1 << 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 /// Ways to put the payload into a program. All need no more than the right to write it.
 const ATTACKS: [&str; 7] = ["write", "truncate", "append", "splice", "copy", "resize", "fallocate"];
 
-/// Enough for two threads to meet in most ways, and far more than an execution takes to see that nobody writes any more.
+/// Enough for two threads to meet in most ways, and far more than an execution takes to see that nobody writes.
 const RACES: usize = 50;
 const TRIES_MAX: usize = 100_000;
 

@@ -14,17 +14,19 @@ use super::{
 use crate::host::Daemon;
 
 #[test]
-fn nodes_that_are_never_forgotten_meet_a_limit() {
+pub(super) fn nodes_that_are_never_forgotten_meet_a_limit() {
     let daemon = Daemon::executable_with(&["--inode-limit", "1000"]);
     let (_front_end, mut session) = daemon.session();
     let mut arg = MknodIn::new_zeroed();
     arg.mode = (libc::S_IFREG | 0o644).into();
-    assert_flat(&daemon, "MKNOD and UNLINK", scaled(12_000), |count| {
-        let requests = (0..count).flat_map(|_| {
-            [
-                Request::new(Opcode::Mknod, 1, &[arg.as_bytes(), b"node\0"].concat()),
-                Request::new(Opcode::Unlink, 1, b"node\0"),
-            ]
+    let mknod = [arg.as_bytes(), b"node\0"].concat();
+    assert_flat(&daemon, "MKNOD or SYMLINK, and UNLINK", scaled(12_000), |count| {
+        let requests = (0..count).flat_map(|n| {
+            let makes = match n % 2 {
+                0 => Request::new(Opcode::Mknod, 1, &mknod),
+                _ => Request::new(Opcode::Symlink, 1, b"node\0target\0"),
+            };
+            [makes, Request::new(Opcode::Unlink, 1, b"node\0")]
         });
         send_all(&mut session, requests);
     });
@@ -34,7 +36,7 @@ fn nodes_that_are_never_forgotten_meet_a_limit() {
 }
 
 #[test]
-fn files_that_are_never_released_meet_a_limit() {
+pub(super) fn files_that_are_never_released_meet_a_limit() {
     const FDS: u64 = 512;
     let daemon = Daemon::executable_with(&["--max-fds", "512", "--inode-limit", "1000"]);
     let idle = Usage::of(&daemon);
@@ -54,9 +56,26 @@ fn files_that_are_never_released_meet_a_limit() {
     assert!(descriptors <= idle.descriptors + FDS + DESCRIPTOR_SLACK, "{descriptors} descriptors");
 }
 
+#[test]
+pub(super) fn files_without_names_that_are_never_released_meet_a_limit() {
+    let daemon = Daemon::executable_with(&["--max-fds", "512", "--inode-limit", "1000"]);
+    let (_front_end, mut session) = daemon.session();
+    let mut arg = CreateIn::new_zeroed();
+    (arg.flags, arg.mode) = ((libc::O_RDWR as u32).into(), 0o644.into());
+    let body = [arg.as_bytes(), b"\0"].concat();
+    let mut successes = 0;
+    assert_flat(&daemon, "TMPFILE", scaled(2000), |count| {
+        successes += send_all(&mut session, (0..count).map(|_| Request::new(Opcode::Tmpfile, 1, &body)));
+    });
+    if successes == 0 {
+        println!("SKIPPED: the file system has no files without names");
+    }
+    assert!(daemon.metric("transom_open_files") <= 512);
+}
+
 /// Every stream has been read from, and has more entries than one answer holds.
 #[test]
-fn directories_that_are_read_and_never_released_take_little_memory_each() {
+pub(super) fn directories_that_are_read_and_never_released_take_little_memory_each() {
     /// Memory that one open directory may take: its entry in the table of handles, and nothing of its content.
     const HANDLE_KIB: u64 = 1;
     /// What threads of the pool keep that first run on a busy machine; a stream's content would take ten times as much.
@@ -113,7 +132,7 @@ fn lock_owners_that_never_end_meet_a_limit() {
 }
 
 #[test]
-fn opens_of_one_file_meet_a_limit() {
+pub(super) fn opens_of_one_file_meet_a_limit() {
     let daemon = Daemon::executable_with(&["--max-fds", "512"]);
     let (_front_end, mut session) = daemon.session();
     let file = session.create(1, b"file", libc::O_RDWR as u32, 0o644).unwrap();
