@@ -4,7 +4,7 @@
 //! except where a message ends. It checks that lengths are possible; the caller checks the reply.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::ops::Range;
+use core::{ops::Range, task::Waker};
 
 use thiserror::Error;
 
@@ -42,6 +42,34 @@ pub trait Channel: Send + Sync {
 
     /// Returns whether [`Self::finish`] would return without blocking.
     fn is_finished(&self, ticket: &Ticket) -> bool;
+
+    /// Calls `waker` once [`Self::finish`] would return without blocking; returns whether it would now. Only the waker
+    /// of the last call counts. It is called by whoever receives the reply, perhaps an interrupt handler.
+    ///
+    /// By default, the waker is called at once, so that its task asks again.
+    fn watch(&self, ticket: &Ticket, waker: &Waker) -> bool {
+        let is_finished = self.is_finished(ticket);
+        if !is_finished {
+            waker.wake_by_ref();
+        }
+        is_finished
+    }
+
+    /// Receives replies to started messages of a queue until `is_over` returns true, or until the device is gone.
+    ///
+    /// Blocks. `is_over` is called at least once, after replies have come and their wakers were called, and now and
+    /// then.
+    fn drive(&self, queue: u16, is_over: &mut dyn FnMut() -> bool) {
+        let _ = queue;
+        while !is_over() && !self.is_gone() {
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Forgets a started message, whose reply nobody will ask for. By default, waits for the reply.
+    fn abandon(&self, ticket: Ticket) {
+        let _ = self.finish(ticket);
+    }
 
     /// Sends a message that has no reply, or whose reply nobody waits for, on the high-priority queue: FORGET,
     /// BATCH_FORGET, INTERRUPT. The message is sent when this returns. Blocks only while the queue is full.

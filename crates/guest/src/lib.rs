@@ -34,3 +34,5 @@ pub mod volume;
 
 pub use errno::Errno;
 pub use platform::Platform;
+/// The types of requests and replies.
+pub use transom_wire as wire;

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Crates that handle what a guest sends.
 const HOST_SIDE: [&str; 3] = ["host", "shim", "daemon"];
 /// Crates that act as a guest.
-const GUEST_SIDE: [&str; 5] = ["agent", "guest", "kernel", "user", "mount"];
+const GUEST_SIDE: [&str; 7] = ["agent", "guest", "virtio-drivers", "kernel", "user", "c", "mount"];
 /// Crates of the executables that are installed.
 const SHIPPED: [&str; 2] = ["daemon", "cli"];
 /// Crates that exist for tests.

@@ -6,6 +6,7 @@ mod bits;
 mod bring_up;
 
 use alloc::{boxed::Box, sync::Arc};
+use core::task::Waker;
 
 use thiserror::Error;
 use transom_wire::config::QUEUE_FIRST_REQUEST;
@@ -159,6 +160,22 @@ impl<P: Platform, T: Transport + 'static> Channel for VirtioFs<P, T> {
 
     fn is_finished(&self, ticket: &Ticket) -> bool {
         self.any_queue(queue_of(ticket.0)).is_none_or(|queue| queue.is_finished(ticket.0))
+    }
+
+    fn watch(&self, ticket: &Ticket, waker: &Waker) -> bool {
+        self.any_queue(queue_of(ticket.0)).is_none_or(|queue| queue.watch(ticket.0, waker))
+    }
+
+    fn drive(&self, queue: u16, is_over: &mut dyn FnMut() -> bool) {
+        if let Ok(queue) = self.request_queue(queue) {
+            queue.drive(is_over);
+        }
+    }
+
+    fn abandon(&self, ticket: Ticket) {
+        if let Some(queue) = self.any_queue(queue_of(ticket.0)) {
+            queue.abandon(ticket.0);
+        }
     }
 
     fn send_priority(&self, message: &[u8]) -> Result<(), ChannelError> {

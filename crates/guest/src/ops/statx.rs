@@ -42,13 +42,13 @@ impl<P: Platform> Session<P> {
             sx_mask: mask.into(),
         };
         match self.ask_if_known(caller, &mut Plain::<operation::Statx>::new(node, caller, &arg))? {
-            Some(out) => self.checked(out),
+            Some(out) => self.checked_statx(out),
             None => Ok(from_getattr(&self.getattr(caller, node, fh)?)),
         }
     }
 
     /// Checks the fields that every reply has like those of GETATTR.
-    fn checked(&self, mut out: StatxOut) -> Result<StatxOut, Errno> {
+    pub(crate) fn checked_statx(&self, mut out: StatxOut) -> Result<StatxOut, Errno> {
         let stat = &mut out.stat;
         for time in [&mut stat.atime, &mut stat.btime, &mut stat.ctime, &mut stat.mtime] {
             time.tv_nsec = time.tv_nsec.get().min(999_999_999).into();

@@ -106,7 +106,7 @@ impl<P: Platform> Session<P> {
         self.channel().is_finished(&pending.started.ticket)
     }
 
-    fn taken(&self, out: &WriteOut, len: usize) -> Result<usize, Errno> {
+    pub(crate) fn taken(&self, out: &WriteOut, len: usize) -> Result<usize, Errno> {
         let taken = out.size.get() as usize;
         let is_possible = taken <= len && (taken > 0 || len == 0);
         if is_possible { Ok(taken) } else { Err(self.impossible_eio()) }

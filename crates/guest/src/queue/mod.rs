@@ -233,6 +233,11 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let _ = self.reap_all(None);
     }
 
+    /// Receives replies to started messages until `is_over`, or until the device was released.
+    pub(crate) fn drive(&self, is_over: &mut dyn FnMut() -> bool) {
+        self.wait_until(Seat::Driver, is_over);
+    }
+
     /// Whether the device has used something that nobody has reaped; a guess, without a lock.
     fn has_used(&self) -> bool {
         self.memory.device_used_index() != self.reaped.load(Ordering::Relaxed)
@@ -263,7 +268,10 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             let mut has_unclaimed = false;
             for &slot in &done[..count] {
                 if let Some(of) = self.slots.get(slot) {
-                    has_unclaimed |= of.ticket() != 0;
+                    if of.ticket() != 0 {
+                        has_unclaimed = true;
+                        self.wake_watcher(slot);
+                    }
                     if own != Some(Seat::Slot(slot)) {
                         of.event.wake_all();
                     }
@@ -317,6 +325,7 @@ impl<P: Platform, T: Transport + 'static> health::OfDevice for Queue<P, T> {
         let mut slot = 0;
         while let Some(of) = self.slots.get(slot) {
             of.event.wake_all();
+            self.wake_watcher(slot);
             slot += 1;
         }
         self.room.wake_all();

@@ -1,10 +1,11 @@
 //! Messages that were started and not finished: their buffers, and replies that came before [`Queue::finish`].
 //!
 //! When no slot is free, replies that have come are moved out of their slots, so a caller that starts many messages
-//! without finishing any waits only for the device, and never for itself.
+//! without finishing any waits only for the device, and never for itself. A message may have a waker, which whoever
+//! receives the reply calls.
 
-use alloc::{sync::Arc, vec, vec::Vec};
-use core::ops::Range;
+use alloc::{sync::Arc, vec::Vec};
+use core::{ops::Range, task::Waker};
 
 use super::{
     Queue,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     channel::{ChannelError, OwnedMessage, OwnedReply},
-    dma::{Direction, DmaBuffer},
+    dma::{Direction, DmaBuffer, DmaError},
     platform::{Event as _, Platform},
     sync::atomic::Ordering,
     transport::Transport,
@@ -39,7 +40,9 @@ pub(super) struct Tickets {
 pub(super) struct Owned {
     ticket: u64,
     /// No caller asks for the reply.
-    is_priority: bool,
+    is_unwanted: bool,
+    /// Called once the reply has come, or never will.
+    waker: Option<Waker>,
     heads: KeptHeads,
     reply_head: Vec<u8>,
     /// Held only to keep the memory alive.
@@ -94,7 +97,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         head: &[u8],
         reply_head_len: usize,
         [data, reply_data]: [Option<(Arc<DmaBuffer>, Range<usize>)>; 2],
-        is_priority: bool,
+        is_unwanted: bool,
     ) -> Result<u64, ChannelError> {
         let range = |data: &Option<(Arc<DmaBuffer>, Range<usize>)>| {
             let Some((buffer, range)) = data else { return Ok((0, 0)) };
@@ -104,6 +107,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let ((data_address, data_len), (room_address, room_len)) = (range(&data)?, range(&reply_data)?);
         self.check_lengths(head.len(), data_len, reply_head_len, room_len)?;
 
+        let reply_head = zeros(reply_head_len)?;
         let claim = self.acquire()?;
         let heads = Heads::new(&self.messages, claim.slot, head, reply_head_len, |len| self.buffer(len))?;
         for (data, direction) in [(&data, Direction::ToDevice), (&reply_data, Direction::FromDevice)] {
@@ -120,8 +124,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let ticket = {
             let mut tickets = self.tickets.lock();
             let ticket = tickets.name(self.index, claim.slot);
-            let (heads, reply_head) = (heads.detach(), vec![0; reply_head_len]);
-            let owned = Owned { ticket, is_priority, heads, reply_head, _data: data, reply_data };
+            let heads = heads.detach();
+            let owned = Owned { ticket, is_unwanted, waker: None, heads, reply_head, _data: data, reply_data };
             if let Some(place) = tickets.by_slot.get_mut(usize::from(claim.slot)) {
                 *place = Some(owned);
             }
@@ -168,6 +172,50 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
         let is_pending = self.slots.get(slot_of(ticket)).is_some_and(|slot| slot.ticket() == ticket && !slot.is_done());
         !is_pending || self.health.is_released()
+    }
+
+    /// Calls `waker` once the reply has come, or never will; a message has one waker, the last. Returns whether that is
+    /// so already.
+    pub(crate) fn watch(&self, ticket: u64, waker: &Waker) -> bool {
+        let waker = waker.clone();
+        let replaced = {
+            let mut tickets = self.tickets.lock();
+            let Some(Some(owned)) = tickets.place(ticket) else { return true };
+            owned.waker.replace(waker)
+        };
+        drop(replaced);
+        // Whoever receives the reply after this check finds the waker: it marks the slot first.
+        self.is_finished(ticket)
+    }
+
+    /// Wakes whoever watches the message in a slot, of which the reply has come.
+    pub(super) fn wake_watcher(&self, slot: u16) {
+        let waker = {
+            let mut tickets = self.tickets.lock();
+            let owned = tickets.by_slot.get_mut(usize::from(slot)).and_then(Option::as_mut);
+            owned.and_then(|owned| owned.waker.take())
+        };
+        // Another message may have taken the slot meanwhile: then its task is woken too early, and watches again.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Leaves the reply to a message to nobody. Its slot is used again when no other is free.
+    pub(crate) fn abandon(&self, ticket: u64) {
+        let _dropped = {
+            let mut tickets = self.tickets.lock();
+            match tickets.place(ticket) {
+                Some(Some(owned)) => {
+                    owned.is_unwanted = true;
+                    (owned.waker.take(), None)
+                }
+                _ => {
+                    let early = tickets.early.iter().position(|(early, _)| *early == ticket);
+                    (None, early.map(|place| tickets.early.swap_remove(place)))
+                }
+            }
+        };
     }
 
     /// Returns the reply, if it has come.
@@ -231,14 +279,18 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let is_done = |at: usize| self.slots.get(at as u16).is_some_and(|slot| slot.is_done());
         let ready = tickets.by_slot.iter().enumerate().position(|(at, owned)| owned.is_some() && is_done(at));
         let Some(at) = ready else { return false };
-        let Some(owned) = tickets.by_slot.get_mut(at).and_then(Option::take) else { return false };
+        let Some(mut owned) = tickets.by_slot.get_mut(at).and_then(Option::take) else { return false };
         self.claim();
-        let (ticket, is_priority) = (owned.ticket, owned.is_priority);
+        let (ticket, is_unwanted) = (owned.ticket, owned.is_unwanted);
+        let waker = owned.waker.take();
         let reply = self.read_reply(at as u16, owned);
-        if !is_priority {
+        if !is_unwanted {
             tickets.early.push((ticket, reply));
         }
         drop(tickets);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
         self.release(at as u16);
         // Its waiter checks the early replies.
         if let Some(slot) = self.slots.get(at as u16) {
@@ -246,4 +298,13 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
         true
     }
+}
+
+/// Returns room for the head of a reply.
+fn zeros(len_bytes: usize) -> Result<Vec<u8>, DmaError> {
+    let mut bytes = Vec::new();
+    let exhausted = |_| DmaError::Exhausted { wanted_bytes: len_bytes, pool_bytes: 0 };
+    bytes.try_reserve_exact(len_bytes).map_err(exhausted)?;
+    bytes.resize(len_bytes, 0);
+    Ok(bytes)
 }

@@ -40,6 +40,8 @@ pub(super) enum Seat {
     Slot(u16),
     /// For any slot to be free.
     Room,
+    /// For replies to started messages, on behalf of those who have wakers.
+    Driver,
 }
 
 /// Who sleeps, and whether somebody leads. Protected by `Queue::sleepers`.
@@ -204,7 +206,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     fn event(&self, seat: Seat) -> &P::Event {
         match seat {
             Seat::Slot(slot) => self.slots.get(slot).map_or(&self.room, |slot| &slot.event),
-            Seat::Room => &self.room,
+            Seat::Room | Seat::Driver => &self.room,
         }
     }
 }

@@ -1,15 +1,19 @@
 //! The client side of a FUSE session: INIT, request numbers, forgets, interrupts, DESTROY.
 //!
 //! [`Session`] sends typed requests over a [`Channel`] and checks every reply before anybody sees it. The operations
-//! are in [`ops`](crate::ops), one file each. [`request`] holds the path that all of them take, [`reply`] the checks.
-//! Nothing here is cached. The only lock is that of the forgets, and no message is sent while it is held.
+//! are in [`ops`](crate::ops), one file each; those block. A [`Pending`] is any of them, started and not waited for.
+//! [`request`] holds the path that all of them take, [`reply`] the checks. Nothing here is cached. The only lock is
+//! that of the forgets, and no message is sent while it is held.
 
+mod answer;
 mod counters;
 mod entry;
 mod forget;
 mod head;
 mod interrupt;
 mod negotiate;
+mod pending;
+mod prepared;
 mod reply;
 mod request;
 mod started;
@@ -34,9 +38,13 @@ use unsupported::Unsupported;
 pub(crate) use head::{EXTENSION_UNITS, Head, Named, Plain, TwiceNamed, header};
 pub(crate) use started::Started;
 
+pub use answer::{Answer, Sent};
 pub use counters::Counters;
 pub use interrupt::Interrupt;
 pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionConfig, SessionError};
+pub use pending::Pending;
+pub use prepared::Request;
+pub use reply::WithBytes;
 pub use request::Caller;
 
 /// A session with one server, used by any number of threads. Ended by [`Self::destroy`] or when it is dropped.

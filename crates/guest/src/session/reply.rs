@@ -39,7 +39,7 @@ pub(crate) trait Structure: ReplyBody + FromBytes + IntoBytes + KnownLayout + Un
 impl<T: ReplyBody + FromBytes + IntoBytes + KnownLayout + Unaligned> Structure for T {}
 
 /// A reply that ends with a variable number of bytes, which are written to the caller's buffer.
-pub(crate) trait WithBytes: ReplyBody {
+pub trait WithBytes: ReplyBody {
     /// What comes before them.
     type Structure: FromBytes + IntoBytes + KnownLayout + Unaligned;
 }

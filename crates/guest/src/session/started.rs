@@ -1,4 +1,5 @@
-//! Requests that are started by one call and finished by another.
+//! READ and WRITE that are started by one call and finished by another, for the caches; [`Pending`](super::Pending) is
+//! for every operation.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{marker::PhantomData, ops::Range};
@@ -44,7 +45,10 @@ impl<P: Platform> Session<P> {
         complete_header(head.as_mut_bytes(), len_of(&data), unique);
         let reply_head_len = HEADER_LEN + O::ROW.reply_len_min();
         let room = reply_head_len + len_of(&reply_data);
-        let message = OwnedMessage { head: head.as_mut_bytes().to_vec(), data, reply_head_len, reply_data };
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(head.as_mut_bytes().len()).map_err(|_| Errno::NOMEM)?;
+        bytes.extend_from_slice(head.as_mut_bytes());
+        let message = OwnedMessage { head: bytes, data, reply_head_len, reply_data };
         let ticket = self.channel.start(self.queue_of(caller), message)?;
         Ok(Started { ticket, unique, room, operation: PhantomData })
     }

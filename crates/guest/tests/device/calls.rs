@@ -23,7 +23,7 @@ pub(crate) fn call(device: &Device, queue: u16, head: &[u8], data: &[u8]) -> Res
     let written = device.call(queue, message)?;
     assert_eq!(written, 8 + head.len() + data.len());
     let sent: Vec<u8> = [head, data].concat();
-    assert_eq!(u64::from_le_bytes(sum), sent.iter().map(|&byte| u64::from(byte)).sum());
+    assert_eq!(u64::from_le_bytes(sum), sent.iter().map(|&byte| u64::from(byte)).sum::<u64>());
     assert!(back.iter().take(sent.len()).eq(sent.iter().rev()));
     assert_eq!(back[sent.len()..], [0; 3]);
     Ok(())

@@ -167,6 +167,15 @@ impl Fake {
         }
     }
 
+    /// Blocks until the driver has started a queue.
+    #[allow(dead_code, reason = "for tests that bring the device up in another thread")]
+    pub(crate) fn wait_for_start(&self, queue: usize) {
+        let mut state = self.state.lock().unwrap();
+        while state.queues[queue].ring.is_none() {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
     /// Marks a chain used, and interrupts if the driver wants it.
     pub(crate) fn push(&self, queue: usize, id: u32, written: u32) {
         self.push_with_index(queue, id, written, 1);

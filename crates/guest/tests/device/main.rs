@@ -12,6 +12,7 @@ mod incoherent;
 mod interrupted;
 mod memory;
 mod pages;
+mod pending;
 mod platform;
 mod polled;
 mod ring;
