@@ -5,17 +5,20 @@
 
 use std::{fs, path::Path};
 
+/// Returns whether an instruction is a plain access of a register, by the instruction, whether it stores, and the
+/// logarithm of its width.
+type IsPlain = fn(u32, bool, u32) -> bool;
+
 /// Checks all accesses of the kernel in the ELF file. They are inlined, so each is found by its barrier, which nothing
 /// else uses: one before each store, and one after each load.
 pub(crate) fn check(kernel: &Path, architecture: &str) {
     let elf = fs::read(kernel).unwrap();
     let (mut loads, mut stores) = (0, 0);
     for (symbol, code) in functions(&elf) {
-        let (instructions, [after_load, before_store], is_plain): (Vec<u32>, _, fn(u32, bool, u32) -> bool) =
-            match architecture {
-                "aarch64" => (words(code), [DMB_OSH, DMB_OSH], is_plain_of_aarch64),
-                _ => (of_two_lengths(code), [FENCE_I_IORW, FENCE_IORW_O], is_plain_of_riscv64),
-            };
+        let (instructions, [after_load, before_store], is_plain) = match architecture {
+            "aarch64" => (words(code), [DMB_OSH, DMB_OSH], is_plain_of_aarch64 as IsPlain),
+            _ => (of_two_lengths(code), [FENCE_I_IORW, FENCE_IORW_O], is_plain_of_riscv64 as IsPlain),
+        };
         let is_plain =
             |at: Option<&u32>, is_store| at.is_some_and(|&word| (0..3).any(|width| is_plain(word, is_store, width)));
         for (at, &word) in instructions.iter().enumerate() {

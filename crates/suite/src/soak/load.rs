@@ -60,10 +60,10 @@ pub(super) fn run(target: &impl Target, seed: u64, steps: Option<u64>) -> Result
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model = vec![[0; BLOCKS]; FILES];
     let mut bytes = vec![0; BLOCK];
-    for file in 0..FILES {
-        for block in 0..BLOCKS {
+    for (file, blocks) in model.iter_mut().enumerate() {
+        for (block, last) in blocks.iter_mut().enumerate() {
             target.read(file, (block * BLOCK) as u64, &mut bytes).map_err(End::CutOff)?;
-            model[file][block] = generation(file, block, &bytes).map_err(End::Wrong)?;
+            *last = generation(file, block, &bytes).map_err(End::Wrong)?;
         }
     }
     for step in 1.. {

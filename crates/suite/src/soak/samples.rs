@@ -144,19 +144,23 @@ const HEIGHT: f64 = 180.0;
 const MARGIN: f64 = 60.0;
 const COLOURS: [&str; 3] = ["#0072b2", "#d55e00", "#009e73"];
 
+/// What is drawn of a daemon's usage, by its title.
+type Quantity = (&'static str, fn(&Usage) -> u64);
+
+const QUANTITIES: [Quantity; 3] = [
+    ("memory of the daemon, MiB", |usage| usage.memory_kib / 1024),
+    ("descriptors", |usage| usage.descriptors),
+    ("threads", |usage| usage.threads),
+];
+
 fn svg(samples: &[Sample], rigs: &[&str]) -> String {
-    let quantities: [(&str, fn(&Usage) -> u64); 3] = [
-        ("memory of the daemon, MiB", |usage| usage.memory_kib / 1024),
-        ("descriptors", |usage| usage.descriptors),
-        ("threads", |usage| usage.threads),
-    ];
     let (width, height) = (WIDTH + 2.0 * MARGIN, 3.0 * (HEIGHT + MARGIN));
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     let end = samples.last().map_or(1.0, |sample| sample.seconds.max(1.0));
-    for (index, (title, value)) in quantities.iter().enumerate() {
+    for (index, (title, value)) in QUANTITIES.iter().enumerate() {
         let top = 30.0 + index as f64 * (HEIGHT + MARGIN);
         let most = samples.iter().map(|sample| value(&sample.usage)).max().unwrap_or(0).max(1);
         let _ = write!(
