@@ -4,9 +4,9 @@
 //! and pjdfstest ([`pjdfstest`]) run on the bare host directory first, and pass if the guest's results are equal
 //! ([`judge`]). Cases are [`split`] between two mounts, and guests of one directory look for a [`stale`] answer.
 //! Programs with two callers ([`two_callers`]) and third-party programs ([`foreign`]) run on mounts. The jobs of
-//! [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. What takes hours or a checkout has
-//! a command of its own: [`soak`], [`trees`]. This executable is also the init process of its guests, and the program
-//! that runs in them.
+//! [`window`] and [`fsx`] are about DAX, those of [`pmem`] about a share on an NVDIMM. What takes hours or a checkout
+//! has a command of its own: [`soak`], [`trees`]. This executable is also the init process of its guests, and the
+//! program that runs in them.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -18,8 +18,8 @@ use crate::{Change, Event, Tree, Watch, WatchError};
 ///
 /// While a method runs nothing is read, and the kernel's queue fills up: hand work that waits to another thread.
 pub trait Consumer: Send {
-    /// Returns whether changes are wanted now. Until they are, nothing is read, the kernel's queue keeps what it has room
-    /// for, and this is asked again every 50 ms. Once they are, this is not asked any more.
+    /// Returns whether changes are wanted now. Until they are, nothing is read, the kernel's queue keeps what it has
+    /// room for, and this is asked again every 50 ms. Once they are, this is not asked any more.
     fn is_ready(&mut self) -> bool {
         true
     }

@@ -7,7 +7,7 @@
 //! A guest that is told of changes at once has to be right at once. One that follows within some time is given
 //! `patience`: it is asked again until it answers as the guest that acts does.
 //!
-//! [`known::SPLIT`](crate::known::SPLIT) names the cases that cannot be split, and why; [`divide`] leaves them out.
+//! [`known::SPLIT`] names the cases that cannot be split, and why; [`divide`] leaves them out.
 
 mod acts;
 mod client;

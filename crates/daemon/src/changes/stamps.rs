@@ -1,8 +1,8 @@
 //! Changes by other processes of the host, stamped in the version table of the coherence group.
 //!
-//! One daemon of the group does it: see `transom_host::group::Group::watches_host`. What the daemons of the group change
-//! on behalf of their guests has its stamp already. It is recognised by the pid, which says nothing of daemons in pid
-//! namespaces of their own; their changes are stamped twice. Whatever is in doubt gets a stamp, or invalidates
+//! One daemon of the group does it: see `transom_host::group::Group::watches_host`. What the daemons of the group
+//! change on behalf of their guests has its stamp already. It is recognised by the pid, which says nothing of daemons
+//! in pid namespaces of their own; their changes are stamped twice. Whatever is in doubt gets a stamp, or invalidates
 //! everything.
 
 use std::{

@@ -157,8 +157,8 @@ impl Group {
     }
 
     /// Offers to stamp the host's own changes: a source of changes that sees all of them is open. One member of the
-    /// group does it at a time: see [`Self::watches_host`]. `keeps_changes`: nothing is read from the source until it is
-    /// this member's turn.
+    /// group does it at a time: see [`Self::watches_host`]. With `keeps_changes`, nothing is read from the source until
+    /// it is this member's turn.
     pub fn offer_host_watch(&self, keeps_changes: bool) {
         self.inner.host_watch.offer(&self.inner, keeps_changes);
     }
