@@ -106,7 +106,7 @@ families! {
     GROUP_HOST_CHANGES_TIMED: Counter "transom_group_timed_host_changes", unit "changes", label "",
         "Those of them whose delay was measured, at most one every 10 ms.";
     GROUP_HOST_DELAY: Counter "transom_group_host_change_delay_seconds", unit "seconds", label "",
-        "Time from the inode's change time to the stamp, summed over the measured ones, each up to a timer tick too much.";
+        "Time from the inode's change time to the stamp, summed over the measured ones, each up to a tick too much.";
     WINDOW_BYTES: Gauge "transom_window_bytes", unit "bytes", label "", "Size of the DAX window.";
     WINDOW_RANGES: Gauge "transom_window_ranges", unit "ranges", label "",
         "Ranges of 2 MiB that are mapped in the DAX window.";
