@@ -1078,7 +1078,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__run)
-            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --user --workdir --commit-on-success --json --timeout --keep --tty --events --no-events --allow-host --resolve --network --disk --rate --verbose --timing --cold --console --daemon --coherence-group --daemon-arg --fetch --qemu --busybox --help"
+            opts="-s -m -e -v -h --share --root --hide --show --kernel --cpus --memory --accel --vmm --env --user --workdir --commit-on-success --json --timeout --keep --tty --events --no-events --allow-host --resolve --network --disk --rate --verbose --timing --cold --console --daemon --coherence-group --kernel-with-versions --daemon-arg --fetch --qemu --busybox --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
