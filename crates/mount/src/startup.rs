@@ -157,7 +157,9 @@ impl PendingConnection {
             coherence.prepare_abort(&mount.path);
             let (names, expirer) = NameExpirer::new();
             let (shared, connected) = (Arc::clone(&coherence), Arc::clone(&connection));
-            mount.spawn(coherence::NAMES_THREAD_NAME.into(), move || expirer.run_until_end(&shared, &connected))?;
+            mount.spawn(coherence::NAMES_THREAD_NAME.into(), move || {
+                coherence::expire_until_end(expirer, &shared, &connected);
+            })?;
             let connection = Arc::clone(&connection);
             let scan = move || coherence::scan_until_end(&coherence, &connection, &names);
             mount.spawn(coherence::THREAD_NAME.into(), scan)?;

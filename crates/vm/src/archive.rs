@@ -80,7 +80,8 @@ pub fn pack(source: &Path, name: &OsStr, to: impl Write) -> io::Result<Vec<PathB
     let mut left_out = Vec::new();
     let above = source.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let own_name = source.file_name().ok_or_else(|| io::Error::other(format!("{} has no name", source.display())))?;
-    let above = open_directory(CWD, above.as_os_str(), OFlags::empty())?;
+    let above = open_directory(CWD, above.as_os_str(), OFlags::empty())
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", source.display())))?;
     // Paths below `above`, and in the archive.
     let mut pending = vec![(PathBuf::from(own_name), PathBuf::from(name))];
     while let Some((path, name)) = pending.pop() {

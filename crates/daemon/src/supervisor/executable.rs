@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::{getegid, geteuid};
 
-use super::switch::Refusal;
+use super::step::Refusal;
 
 /// The bits of a mode that let the group and others write.
 const GROUP_WRITES: u32 = 0o020;

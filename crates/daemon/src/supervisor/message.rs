@@ -22,7 +22,7 @@ use rustix::{
     },
 };
 
-use super::setup::request;
+use super::request;
 
 /// Length of a header: request, flags, and the payload's length.
 pub(super) const HEADER_LEN: usize = 12;

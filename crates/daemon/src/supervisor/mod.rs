@@ -17,9 +17,11 @@ mod generation;
 mod message;
 mod prepare;
 mod relay;
+mod request;
 mod resilience;
 mod setup;
 mod signals;
+mod step;
 mod switch;
 
 use std::{

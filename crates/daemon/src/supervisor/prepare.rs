@@ -16,9 +16,9 @@ use super::{
     Supervisor, executable,
     generation::Generation,
     message::{Connection, Message, Received},
-    setup::request,
+    request,
     signals::WaitError,
-    switch::{Refusal, STEP_MAX},
+    step::{Refusal, STEP_MAX},
 };
 use crate::upgrade::control::{Answer, Order, VERSION};
 

@@ -13,7 +13,8 @@ use rustix::event::PollFlags;
 
 use super::{
     message::{Connection, Message, Received},
-    setup::{Setup, request},
+    request,
+    setup::Setup,
 };
 
 /// The most messages that are passed on in one direction before the supervisor looks at everything else.

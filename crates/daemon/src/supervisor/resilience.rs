@@ -17,7 +17,7 @@ use super::{
     generation::Generation,
     message::Connection,
     prepare::Passing,
-    switch::{Refusal, STEP_MAX},
+    step::{Refusal, STEP_MAX},
 };
 use crate::upgrade::control::RingPosition;
 

@@ -5,39 +5,7 @@
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
-use super::message::Message;
-
-/// Numbers of requests.
-pub(super) mod request {
-    pub(crate) const GET_FEATURES: u32 = 1;
-    pub(crate) const SET_FEATURES: u32 = 2;
-    pub(crate) const SET_OWNER: u32 = 3;
-    pub(crate) const RESET_OWNER: u32 = 4;
-    pub(crate) const SET_MEM_TABLE: u32 = 5;
-    pub(crate) const SET_LOG_BASE: u32 = 6;
-    pub(crate) const SET_LOG_FD: u32 = 7;
-    pub(crate) const SET_VRING_NUM: u32 = 8;
-    pub(crate) const SET_VRING_ADDR: u32 = 9;
-    pub(crate) const SET_VRING_BASE: u32 = 10;
-    pub(crate) const GET_VRING_BASE: u32 = 11;
-    pub(crate) const SET_VRING_KICK: u32 = 12;
-    pub(crate) const SET_VRING_CALL: u32 = 13;
-    pub(crate) const SET_VRING_ERR: u32 = 14;
-    pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
-    pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
-    pub(crate) const GET_QUEUE_NUM: u32 = 17;
-    pub(crate) const SET_VRING_ENABLE: u32 = 18;
-    pub(crate) const SET_BACKEND_REQ_FD: u32 = 21;
-    pub(crate) const GET_CONFIG: u32 = 24;
-    pub(crate) const RESET_DEVICE: u32 = 34;
-    pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
-    pub(crate) const ADD_MEM_REG: u32 = 37;
-    pub(crate) const REM_MEM_REG: u32 = 38;
-    pub(crate) const SET_DEVICE_STATE_FD: u32 = 42;
-    pub(crate) const CHECK_DEVICE_STATE: u32 = 43;
-    pub(crate) const GET_SHMEM_CONFIG: u32 = 44;
-}
-use request::*;
+use super::{message::Message, request::*};
 
 /// VHOST_USER_F_PROTOCOL_FEATURES.
 const F_PROTOCOL_FEATURES: u64 = 1 << 30;

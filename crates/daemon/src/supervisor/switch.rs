@@ -23,18 +23,14 @@ use super::{
     message::{Connection, Message},
     prepare::{Passing, Prepared},
     relay::Passed,
-    setup::request,
+    request,
     signals::WaitError,
+    step::{Refusal, STEP_MAX},
 };
 use crate::upgrade::control::{Answer, Order, packet_pair};
 
-/// How long a daemon may take for one step during which the guest does not wait, or which it has to take.
-pub(super) const STEP_MAX: Duration = Duration::from_secs(10);
 /// How long the guest may have to wait. Then the present daemon goes on.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-
-/// Why there was no upgrade, for a person.
-pub(super) type Refusal = String;
 
 /// What came of an upgrade that has failed.
 #[derive(Debug, thiserror::Error)]

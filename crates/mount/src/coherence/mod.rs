@@ -3,7 +3,7 @@
 //! Each worker notes the moment of every request before it sends it, and which inodes and names the kernel learns of
 //! from the reply ([`stage`]). A thread looks at the stamps of all inodes that the kernel knows ([`known`]), and has
 //! the kernel drop the attributes and the data of those that were changed since they were fetched ([`scanner`]).
-//! Another has it look up again all cached names in directories that were changed ([`names`]), because a stamp does not
+//! Another has it look up again all cached names in directories that were changed ([`expirer`]), because a stamp does not
 //! say which of them.
 //!
 //! A reply that is older than a change may reach the kernel after the notification of that change. Therefore the moment
@@ -11,6 +11,7 @@
 //! [`known`], each for a moment, with nothing under it.
 
 mod abort;
+mod expirer;
 mod known;
 mod names;
 mod scanner;
@@ -31,6 +32,7 @@ use transom_versions::{Moment, Reader};
 use transom_wire::NodeId;
 
 use super::{MountError, forgets::parse_forgets};
+pub(super) use expirer::expire_until_end;
 use known::{KnownInodes, NameSet};
 use names::NameQueue;
 pub(super) use names::{NAMES_THREAD_NAME, NameExpirer};

@@ -1,4 +1,4 @@
-//! The thread that has the kernel look up names again.
+//! The queue of names that the kernel is to look up again, and when [`expirer`](super::expirer) tells it.
 //!
 //! FUSE_NOTIFY_INVAL_ENTRY takes the lock of the directory, which a request that looks up or makes a name there holds
 //! until it is answered. Nothing else waits for this thread: neither workers nor notifications about inodes.
@@ -16,10 +16,9 @@ use std::{
 use rustix::io::Errno;
 use transom_wire::NodeId;
 
-use super::{Coherence, known::NameSet};
-use crate::{connection::Connection, notification::expire_entry};
+use super::known::NameSet;
 
-/// The thread's name.
+/// The name of the thread that works the queue off.
 pub(crate) const NAMES_THREAD_NAME: &str = "transom-names";
 
 /// How long after the first time a name expires again. A process needs some microseconds, or the time slices of others,
@@ -27,9 +26,9 @@ pub(crate) const NAMES_THREAD_NAME: &str = "transom-names";
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Names of one directory that the kernel is to look up again.
-struct Batch {
-    directory: NodeId,
-    names: NameSet,
+pub(super) struct Batch {
+    pub(super) directory: NodeId,
+    pub(super) names: NameSet,
 }
 
 /// Takes names for [`NameExpirer`].
@@ -59,13 +58,8 @@ impl NameExpirer {
         (NameQueue(sender), Self { queue, again: VecDeque::new() })
     }
 
-    /// Works until `connection` has ended, or the queue was dropped.
-    pub(crate) fn run_until_end(self, coherence: &Coherence, connection: &Connection) {
-        self.work(|batch| expire(connection, batch), |names| coherence.drop_names(names.len()));
-    }
-
     /// Has `expire` called twice for each batch, and then `done`, until it fails or the queue was dropped.
-    fn work(mut self, expire: impl Fn(&Batch) -> Result<(), Errno>, done: impl Fn(NameSet)) {
+    pub(super) fn work(mut self, expire: impl Fn(&Batch) -> Result<(), Errno>, done: impl Fn(NameSet)) {
         loop {
             let now = Instant::now();
             let is_due = self.again.front().is_some_and(|(due, _)| *due <= now);
@@ -86,20 +80,6 @@ impl NameExpirer {
             }
         }
     }
-}
-
-/// Has the kernel look up the names of a batch at their next use. Errors: the mount has ended.
-fn expire(connection: &Connection, batch: &Batch) -> Result<(), Errno> {
-    let device = connection.devices.get(0).ok_or(Errno::NODEV)?;
-    for name in &batch.names {
-        match expire_entry(&device, batch.directory, name) {
-            // The kernel has dropped it.
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno @ (Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN)) => return Err(errno),
-            Err(errno) => tracing::warn!(%errno, directory = %batch.directory, "the kernel may use an old name"),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
