@@ -3,8 +3,8 @@
 //! Each worker notes the moment of every request before it sends it, and which inodes and names the kernel learns of
 //! from the reply ([`stage`]). A thread looks at the stamps of all inodes that the kernel knows ([`known`]), and has
 //! the kernel drop the attributes and the data of those that were changed since they were fetched ([`scanner`]).
-//! Another has it look up again all cached names in directories that were changed ([`expirer`]), because a stamp does not
-//! say which of them.
+//! Another has it look up again all cached names in directories that were changed ([`expirer`]), because a stamp does
+//! not say which of them.
 //!
 //! A reply that is older than a change may reach the kernel after the notification of that change. Therefore the moment
 //! of a reply counts from when the kernel has it: the thread then finds the inode changed once more. Locks: those of
