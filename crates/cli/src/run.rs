@@ -306,7 +306,7 @@ impl Run {
         self.disk.apply(&mut shares)?;
         self.disk.limit_rate(shares.iter_mut().chain(host_share(&mut root)))?;
         let events = self.events(&agent, &shares)?;
-        let defaults = image::Defaults::of(image.as_ref(), &root)?;
+        let defaults = image::Defaults::of(image.as_ref(), &root, self.user.as_deref())?;
         let user = self.user.as_deref().map(|words| parse_user(words, host_root(&root))).transpose()?;
         let asked = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<Vec<_>>>()?;
         let env = defaults.env.into_iter().chain(asked).collect();
@@ -376,8 +376,11 @@ impl Run {
 
     fn resolve(&self, share: ShareArg, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
         let share = share.resolve(guest_path)?;
-        let group = self.coherence_group.iter().flat_map(|group| ["--coherence-group".into(), group.clone()]);
-        Ok(Share { daemon_args: group.chain(self.daemon_args.iter().cloned()).collect(), ..share })
+        Ok(Share { daemon_args: self.group_args().chain(self.daemon_args.iter().cloned()).collect(), ..share })
+    }
+
+    fn group_args(&self) -> impl Iterator<Item = OsString> {
+        self.coherence_group.iter().flat_map(|group| ["--coherence-group".into(), group.clone()])
     }
 
     fn stdio(&self) -> Stdio {

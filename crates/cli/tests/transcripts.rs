@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -15,19 +16,26 @@ const MARK: &str = "==transcript==";
 
 /// A command, and the lines that it prints.
 struct Step {
-    command: &'static str,
-    expected: Vec<&'static str>,
+    command: String,
+    expected: Vec<String>,
 }
+
+/// The port in the document, in place of which the test uses one that is free.
+const PORT: &str = "8642";
+/// Far more than a session takes, in seconds: one that waits for something that never comes fails instead of hanging.
+const PATIENCE_S: &str = "600";
 
 /// Returns the session below the heading `title`.
 fn session(title: &str) -> Vec<Step> {
     let section = DOCUMENT.split("\n## ").find_map(|section| section.strip_prefix(title)).expect("a section");
     let block = section.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
     let mut steps: Vec<Step> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), steps.last_mut()) {
-            (Some(command), _) => steps.push(Step { command, expected: Vec::new() }),
-            (None, Some(step)) => step.expected.push(line),
+            (Some(command), _) => steps.push(Step { command: command.replace(PORT, &port), expected: Vec::new() }),
+            (None, Some(step)) => step.expected.push(line.replace(PORT, &port)),
             (None, None) => panic!("{title} begins with output"),
         }
     }
@@ -96,7 +104,8 @@ fn shell(home: &TempDir, begin: &Path, script: &str) -> String {
     let path = std::env::join_paths(
         [beside.to_owned()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
     );
-    let mut command = Command::new("bash");
+    let mut command = Command::new("timeout");
+    command.args([PATIENCE_S, "bash"]);
     // Both outputs in one, as on a terminal; machines that are left end with the session.
     let file = home.path().join("script");
     fs::write(&file, format!("exec 2>&1\n{script}\ntransom stop --all --force 2>/dev/null\n")).unwrap();

@@ -20,6 +20,8 @@ const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.
 const DEPTH_MAX: usize = 4;
 /// Docker allows 127.
 const LAYERS_MAX: usize = 1024;
+/// Entries of all indexes of an image: many times those of the images of all architectures.
+const MANIFESTS_MAX: usize = 1024;
 
 /// An image that can be unpacked.
 #[derive(Debug)]
@@ -87,7 +89,7 @@ impl Image {
     }
 
     fn of_layout(blobs: &Blobs, name: Option<&str>) -> Result<Self> {
-        let candidates = manifests(blobs, &blobs.json(INDEX_FILE)?, DEPTH_MAX)?;
+        let candidates = manifests(blobs, &blobs.json(INDEX_FILE)?, DEPTH_MAX, &mut { MANIFESTS_MAX })?;
         let named = |descriptor: &Descriptor| {
             let annotations = descriptor.annotations.iter().flatten();
             annotations.filter(|(key, _)| NAMES.contains(&key.as_str())).map(|(_, name)| name.clone()).collect()
@@ -128,21 +130,25 @@ impl Image {
     }
 }
 
-/// Returns the manifests of an index, and of those in it, that are for this machine.
-fn manifests(blobs: &Blobs, json: &[u8], depth: usize) -> Result<Vec<Descriptor>> {
+/// Returns the manifests of an index, and of those in it, that are for this machine. `left` is how many entries of
+/// indexes may still be read: an index can name another as often as it likes.
+fn manifests(blobs: &Blobs, json: &[u8], depth: usize, left: &mut usize) -> Result<Vec<Descriptor>> {
     let index: Index = parse(json, "an index of the image")?;
     let mut found = Vec::new();
     let mut others = Vec::new();
     for descriptor in index.manifests {
+        *left = left.checked_sub(1).ok_or_else(|| {
+            Error::invalid(format!("the indexes of the image have more than {MANIFESTS_MAX} entries"))
+        })?;
         if let Some(platform) = &descriptor.platform
             && (platform.os != "linux" || platform.architecture != this_architecture())
         {
-            others.push(format!("{} on {}", platform.os, platform.architecture));
+            others.push(format!("{:?} on {:?}", platform.os, platform.architecture));
         } else if descriptor.media_type.contains("index") || descriptor.media_type.contains("manifest.list") {
             if depth == 0 {
                 return Err(Error::invalid("the image has too many indexes in each other"));
             }
-            let inner = manifests(blobs, &verified(blobs, &descriptor.digest)?, depth - 1)?;
+            let inner = manifests(blobs, &verified(blobs, &descriptor.digest)?, depth - 1, left)?;
             found.extend(inner.into_iter().map(|manifest| Descriptor {
                 annotations: manifest.annotations.or_else(|| descriptor.annotations.clone()),
                 ..manifest

@@ -154,12 +154,21 @@ impl From<io::Error> for Error {
     }
 }
 
+/// Directories in each other: removing a tree takes a descriptor for each.
+const DEPTH_MAX: usize = 256;
+
 /// Splits a path of an archive into names.
 fn names(path: &[u8]) -> Result<Vec<&[u8]>> {
     let names: Vec<_> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
     let shown = || String::from_utf8_lossy(path).into_owned();
     if names.contains(&&b".."[..]) {
         return Err(Error::invalid(format!("the archive's entry {:?} is refused: it leads out of the image", shown())));
+    }
+    if names.len() > DEPTH_MAX {
+        return Err(Error::invalid(format!(
+            "the archive's entry {:?} is refused: it is in more than {DEPTH_MAX} directories",
+            String::from_utf8_lossy(&path[..path.len().min(200)])
+        )));
     }
     if path.contains(&0) {
         return Err(Error::invalid(format!("the archive's entry {:?} is refused: a name ends early", shown())));

@@ -131,12 +131,12 @@ pub(super) fn apply(hide: &[PathBuf], show: &[PathBuf], root: &mut Root, shares:
     }
 }
 
-/// Adds the arguments that hide those of the paths `hide` that are in `share`.
+/// Adds the arguments that hide those of the paths `hide` that are in `share`. They are resolved already.
 ///
 /// # Errors
 /// Returns an error if one is all of the share.
 pub(super) fn hide_in(share: &mut Share, hide: &[PathBuf]) -> Result<()> {
-    hide.iter().try_for_each(|path| hide_one(share, &real(path)?).map(drop))
+    hide.iter().try_for_each(|path| hide_one(share, path).map(drop))
 }
 
 /// Returns whether the path is in the share.
@@ -191,7 +191,7 @@ fn is_home(path: &Path) -> bool {
 }
 
 /// Returns the absolute path without symbolic links, as far as it exists.
-fn real(path: &Path) -> Result<PathBuf> {
+pub(super) fn real(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).map_err(Error::io(format!("cannot find {path:?}")))?;
     let existing = path.ancestors().find_map(|above| Some((fs::canonicalize(above).ok()?, above)));
     Ok(existing.map_or_else(

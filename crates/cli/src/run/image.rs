@@ -63,12 +63,17 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    pub(super) fn of(image: Option<&Unpacked>, root: &Root) -> Result<Self> {
+    /// `asked_user` is that of `--user`, which overrides the image's, with its home.
+    pub(super) fn of(image: Option<&Unpacked>, root: &Root, asked_user: Option<&str>) -> Result<Self> {
         let (Some(image), Root::Host(share)) = (image, root) else { return Ok(Self::default()) };
         let config = &image.config;
         let words = Some(&*config.user).filter(|user| !user.is_empty());
-        let user = words.map(|words| parse_user(words, Some(&share.host))).transpose()?;
-        let home = words.and_then(|words| home_of(words, &share.host)).map(|home| ("HOME".into(), home.into()));
+        let user = match asked_user {
+            Some(_) => None,
+            None => words.map(|words| parse_user(words, Some(&share.host))).transpose()?,
+        };
+        let home = asked_user.or(words).and_then(|words| home_of(words, &share.host));
+        let home = home.map(|home| ("HOME".into(), home.into()));
         let pairs = config.env.iter().filter_map(|pair| pair.split_once('='));
         let named = pairs.filter(|(name, _)| !name.is_empty()).map(|(name, value)| (name.into(), value.into()));
         Ok(Self {

@@ -1,6 +1,11 @@
 //! Shares that a machine gets, or loses, while it runs.
 
-use std::{ffi::OsStr, fmt, path::PathBuf, sync::mpsc::Sender};
+use std::{
+    ffi::OsStr,
+    fmt,
+    path::{Path, PathBuf},
+    sync::mpsc::Sender,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +14,12 @@ use crate::{Error, Result, Share};
 
 /// Makes a share of what a caller writes, as the options of the machine ask for.
 pub trait ParseShare: fmt::Debug {
-    /// Returns the share of `HOST[:GUEST][,OPTION]...`.
+    /// Returns the share of `HOST[:GUEST][,OPTION]...`. The guest can write the directories `writable`.
     ///
     /// # Errors
     ///
-    /// Returns an error if it cannot be a share of this machine.
-    fn parse(&self, words: &OsStr) -> Result<Share>;
+    /// Returns an error if it cannot be a share of this machine, or if a link that the guest can have made leads to it.
+    fn parse(&self, words: &OsStr, writable: &[&Path]) -> Result<Share>;
 }
 
 /// What is to change.

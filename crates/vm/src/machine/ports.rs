@@ -37,6 +37,8 @@ impl Machine {
         let tag = format!("late{}", self.late_shares);
         let daemon = Daemon::start(spec, share, &tag, &self.dir, &[])?;
         if let Err(error) = monitored.plug(&daemon.point, port) {
+            // What was made of it would be in the way of the next one.
+            let _ = monitored.forget(port);
             return Err(Error::io("cannot plug the share in")(error));
         }
         self.daemons.push(daemon);

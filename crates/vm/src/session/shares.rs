@@ -56,7 +56,7 @@ impl Session<'_> {
     ) -> Result<(Share, Plugged)> {
         match request {
             ShareRequest::Add(words) => {
-                let share = keeper.parse.parse(words)?;
+                let share = keeper.parse.parse(words, &self.writable())?;
                 self.check_place(&share)?;
                 let plugged = machine.plug(self.spec, &share)?;
                 let pidfd = machine.daemons[plugged.daemon].process.pidfd().try_clone_to_owned();
@@ -133,6 +133,13 @@ impl Session<'_> {
                 share.host.display()
             ))),
         }
+    }
+
+    /// Returns the directories of this machine in which the guest can make links.
+    fn writable(&self) -> Vec<&Path> {
+        let late = self.late_shares.added.iter().map(|(share, _)| share);
+        let shares = self.spec.shares.iter().chain(late).filter(|share| !share.is_read_only && share.layer.is_none());
+        shares.map(|share| share.host.as_path()).collect()
     }
 
     /// Returns where shares are mounted.
