@@ -1,8 +1,8 @@
 //! Limits of a guest's input and output a second.
 //!
-//! A request is paid for when it is taken off the ring, with the bytes of its buffers, and it is served whole. While
-//! the guest owes time, its queues wait: nothing is dropped, and only its own requests are delayed. What it has not
-//! used is saved for [`BURST`].
+//! A request is paid for when it is taken off the ring, with the bytes of its buffers, and it is served whole; what
+//! COPY_FILE_RANGE has copied is paid for afterwards. While the guest owes time, its queues wait: nothing is dropped,
+//! and only its own requests are delayed. What it has not used is saved for [`BURST`].
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -21,7 +21,7 @@ pub struct RateLimits {
     pub requests: Option<u64>,
 }
 
-/// The account of a guest, which all its request queues use.
+/// The account of a guest, which all its queues use.
 #[derive(Debug)]
 pub(super) struct Rate {
     limits: RateLimits,
@@ -36,13 +36,22 @@ impl Rate {
 
     /// Records a request of `len_bytes` that begins at `now`.
     pub(super) fn charge(&self, len_bytes: usize, now: Instant) {
+        self.add(len_bytes as u64, 1, now);
+    }
+
+    /// Records data that a request has moved without buffers of the guest, at `now`.
+    pub(super) fn charge_copied(&self, len_bytes: u64, now: Instant) {
+        self.add(len_bytes, 0, now);
+    }
+
+    fn add(&self, len_bytes: u64, requests: u64, now: Instant) {
         let time = |amount: u64, per_second: Option<u64>| {
             per_second.map_or(Duration::ZERO, |per_second| {
                 let ns = u128::from(amount) * 1_000_000_000 / u128::from(per_second.max(1));
                 Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
             })
         };
-        let cost = time(len_bytes as u64, self.limits.bytes).max(time(1, self.limits.requests));
+        let cost = time(len_bytes, self.limits.bytes).max(time(requests, self.limits.requests));
         let mut paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
         let saved = now.checked_sub(BURST).unwrap_or(now);
         let begin = (*paid_at).max(saved);

@@ -12,6 +12,7 @@ use transom_host::{
     Errno,
     server::{BlockingMode, Done, ExecutionTarget, FileSystem, Scratch, ServeOutcome},
 };
+use transom_wire::Opcode;
 use vhost_user_backend::VringT;
 use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::GuestAddressSpace;
@@ -326,6 +327,10 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// Returns the chain, whose buffers are in `memory`, to the driver.
     fn put_back(&self, vring: &Vring, memory: &GuestRam, chain: &Chain, done: Done) {
         self.monitor.finished(chain, &done);
+        let is_copy = done.opcode == Some(Opcode::CopyFileRange as u32);
+        if let Some(rate) = self.rate.as_ref().filter(|_| is_copy) {
+            rate.charge_copied(done.data_len_bytes, Instant::now());
+        }
         let slots = self.slots.as_ref();
         if let Some(slots) = slots {
             slots.answer(chain.head, done.used_len_bytes);
