@@ -115,7 +115,8 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 }
 
-fn is_running(vring: &Vring) -> bool {
+/// Returns whether the front end has started the ring, and not stopped or disabled it.
+pub(super) fn is_running(vring: &Vring) -> bool {
     let ring = vring.get_ref();
     ring.is_enabled() && ring.get_queue().ready()
 }

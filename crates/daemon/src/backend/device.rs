@@ -42,6 +42,7 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, GuestRam, Memory,
     access_platform::AccessPlatform,
+    again::is_running,
     device_state::{DeviceState, Error as StateError, refused},
     dirty_log::{DirtyLog, RegionLog},
     in_flight::QUEUE_SIZE_MAX,
@@ -105,8 +106,8 @@ impl<F: FileSystem + 'static> Device<F> {
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
                 log: log.clone(),
-                // What comes on the high-priority queue frees something, and moves no data.
-                rate: rate.clone().filter(|_| index != HIPRIO),
+                // The high-priority queue too: a guest can send any request on it.
+                rate: rate.clone(),
                 is_given_up: false.into(),
                 slots: config.journal.as_ref().map(|journal| journal.queue(index)),
                 has_left: config.journal.is_some().into(),
@@ -391,7 +392,10 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 self.watch_edges(vring, thread_id);
                 queue.free_dropped();
             }
-            self.server.file_system().take_back();
+            // A thread that was woken before its ring was stopped must not take what the destination is to have.
+            if is_running(vring) {
+                self.server.file_system().take_back();
+            }
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             queue.serve_left(vring, &mut worker);
             queue.serve_arrived(vring, &mut worker);

@@ -4,6 +4,8 @@
 use std::{
     os::fd::OwnedFd,
     sync::{Arc, PoisonError, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::io::Errno;
@@ -21,6 +23,11 @@ use crate::{
     migration::{LockHolder, LockedRange},
     sysfd::ofd::{self, FileRange, LockKind},
 };
+
+/// How long a destination that has failed may take to let its locks go. The guest waits for that.
+const TAKEN_BACK_MAX: Duration = Duration::from_secs(2);
+/// How often its locks are tried.
+const TAKEN_BACK_EVERY: Duration = Duration::from_millis(5);
 
 impl Locks {
     /// Returns all holders with their inodes and their descriptors. `inode` of a holder is 0, and its `files` are
@@ -76,10 +83,19 @@ impl Locks {
         if !self.is_let_go.load(Ordering::Acquire) {
             return;
         }
+        // A destination that has failed lets its locks go when it sees that its front end has left.
+        let deadline = Instant::now() + TAKEN_BACK_MAX;
         for (inode, described, fd) in self.holders() {
             for range in described.ranges {
                 let kind = if range.is_exclusive { LockKind::Exclusive } else { LockKind::Shared };
-                let taken = FileRange::new(range.start, range.end).and_then(|bytes| ofd::try_lock(&fd, bytes, kind));
+                let taken = loop {
+                    let taken =
+                        FileRange::new(range.start, range.end).and_then(|bytes| ofd::try_lock(&fd, bytes, kind));
+                    match taken {
+                        Err(Errno::AGAIN) if Instant::now() < deadline => thread::sleep(TAKEN_BACK_EVERY),
+                        taken => break taken,
+                    }
+                };
                 if let Err(error) = taken {
                     let (start, end) = (range.start, range.end);
                     tracing::error!(

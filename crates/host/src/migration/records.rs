@@ -36,6 +36,12 @@ const RANGE_LEN_MIN: usize = 3;
 const LOCKED_FILE_LEN_MIN: usize = 4;
 /// Bytes of the shortest waiting request.
 const WAITING_LEN_MIN: usize = 2;
+/// Twice what a daemon allows by default: of holders of locks, ranges of one of them, and open files that it has used.
+const HOLDERS_MAX: usize = 2 * 4096;
+const RANGES_MAX: usize = 2 * 8192;
+const HOLDER_FILES_MAX: usize = 2 * 256;
+/// More requests than wait for locks.
+const WAITING_MAX: usize = 1 << 16;
 
 /// Reads all records into `state`.
 pub(super) fn read<'a>(bytes: &'a [u8], state: &mut State<'a>) -> Result<(), Error> {
@@ -96,16 +102,16 @@ fn carried(record: &mut Reader<'_>) -> Result<Vec<Carried>, Error> {
 }
 
 fn locks(record: &mut Reader<'_>) -> Result<Vec<LockHolder>, Error> {
-    let count = record.count("holders of locks", usize::MAX, HOLDER_LEN_MIN)?;
+    let count = record.count("holders of locks", HOLDERS_MAX, HOLDER_LEN_MIN)?;
     (0..count).map(|_| holder(record)).collect()
 }
 
 fn holder(record: &mut Reader<'_>) -> Result<LockHolder, Error> {
     let (inode, owner, pid) = (record.u64()?, record.u64()?, record.u32()?);
     let (has_several_pids, has_locked) = (record.bool()?, record.bool()?);
-    let files = record.count("open files", usize::MAX, 1)?;
+    let files = record.count("open files", HOLDER_FILES_MAX, 1)?;
     let files = (0..files).map(|_| record.u64()).collect::<Result<_, _>>()?;
-    let ranges = record.count("locks", usize::MAX, RANGE_LEN_MIN)?;
+    let ranges = record.count("locks", RANGES_MAX, RANGE_LEN_MIN)?;
     let range = |record: &mut Reader<'_>| {
         Ok(LockedRange { start: record.u64()?, end: record.u64()?, is_exclusive: record.bool()? })
     };
@@ -114,7 +120,7 @@ fn holder(record: &mut Reader<'_>) -> Result<LockHolder, Error> {
 }
 
 fn locked_files(record: &mut Reader<'_>) -> Result<Vec<LockedFile>, Error> {
-    let count = record.count("locked files", usize::MAX, LOCKED_FILE_LEN_MIN)?;
+    let count = record.count("locked files", HOLDERS_MAX, LOCKED_FILE_LEN_MIN)?;
     let one = |record: &mut Reader<'_>| {
         let (inode, len_bytes, changed_at) = (record.u64()?, record.u64()?, (record.u64()?, record.u32()?));
         Ok(LockedFile { inode, len_bytes, changed_at })
@@ -123,7 +129,7 @@ fn locked_files(record: &mut Reader<'_>) -> Result<Vec<LockedFile>, Error> {
 }
 
 fn waiting(record: &mut Reader<'_>) -> Result<Vec<WaitingRequest>, Error> {
-    let count = record.count("waiting requests", usize::MAX, WAITING_LEN_MIN)?;
+    let count = record.count("waiting requests", WAITING_MAX, WAITING_LEN_MIN)?;
     let number = |value: u32| u16::try_from(value).map_err(|_| Error::Malformed("a waiting request of no ring"));
     let one =
         |record: &mut Reader<'_>| Ok(WaitingRequest { queue: number(record.u32()?)?, head: number(record.u32()?)? });
