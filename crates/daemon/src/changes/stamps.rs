@@ -61,8 +61,11 @@ impl Stamps {
             return;
         };
         match inside {
-            // What is below it may have changed while it was outside.
-            Some(Change { kind: ChangeKind::MovedIn, is_dir: true, .. }) => group.invalidate_all(),
+            // What is below it may have changed while it was outside, or, before it left, unseen: by the time that a
+            // change is read, its directory may be outside.
+            Some(Change { kind: ChangeKind::MovedIn | ChangeKind::MovedOut, is_dir: true, .. }) => {
+                group.invalidate_all();
+            }
             Some(inside) => self.stamp(group, &objects(inside)),
             // The file may have another name, which is inside.
             None if !change.is_dir && self.has_other_names(change) => self.stamp(group, &[change.object]),

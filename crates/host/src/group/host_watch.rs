@@ -114,11 +114,13 @@ impl HostWatch {
             }
         }
         if can_watch(inner, inner.record.index) {
+            // First: a change that is read between the new epoch and this would be dropped. A stamp too many is
+            // harmless.
+            self.is_held.store(true, SeqCst);
             if !table.reader().stamps_host_changes() || !self.keeps_changes.load(SeqCst) {
                 table.set_host_changes(true);
                 table.raise_epoch();
             }
-            self.is_held.store(true, SeqCst);
             return;
         }
         if table.reader().stamps_host_changes() && !(0..MEMBERS_MAX).any(|index| can_watch(inner, index)) {
