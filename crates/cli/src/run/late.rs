@@ -48,8 +48,8 @@ impl ParseShare for LateShares {
         let mut share = parsed.resolve(|host: &Path| guest_path(host, self.has_host_root))?;
         if is_led_astray(&typed, &share.host, writable) {
             return Err(Error::Usage(format!(
-                "share {typed:?}: it leads to {:?} by a link in a directory that the guest can write; if that is meant, \
-                 share it by this path",
+                "share {typed:?}: it leads to {:?} by a link in a directory that the guest can write; if that is \
+                 meant, share it by this path",
                 share.host
             )));
         }
