@@ -181,9 +181,18 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let replaced = {
             let mut tickets = self.tickets.lock();
             let Some(Some(owned)) = tickets.place(ticket) else { return true };
-            owned.waker.replace(waker)
+            let replaced = owned.waker.replace(waker);
+            if replaced.is_none() {
+                self.watched.fetch_add(1, Ordering::AcqRel);
+            }
+            replaced
         };
         drop(replaced);
+        // There may be no leader who requests interrupts.
+        let has_come = self.ring.lock().arm();
+        if has_come {
+            self.reap(None);
+        }
         // Whoever receives the reply after this check finds the waker: it marks the slot first.
         self.is_finished(ticket)
     }
@@ -193,7 +202,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let waker = {
             let mut tickets = self.tickets.lock();
             let owned = tickets.by_slot.get_mut(usize::from(slot)).and_then(Option::as_mut);
-            owned.and_then(|owned| owned.waker.take())
+            owned.and_then(|owned| self.take_waker(owned))
         };
         // Another message may have taken the slot meanwhile: then its task is woken too early, and watches again.
         if let Some(waker) = waker {
@@ -208,7 +217,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             match tickets.place(ticket) {
                 Some(Some(owned)) => {
                     owned.is_unwanted = true;
-                    (owned.waker.take(), None)
+                    (self.take_waker(owned), None)
                 }
                 _ => {
                     let early = tickets.early.iter().position(|(early, _)| *early == ticket);
@@ -226,7 +235,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if !self.slots.get(at).is_some_and(|slot| slot.is_done()) {
                 return Ok(None);
             }
-            let owned = place.take();
+            let owned = self.take_owned(place);
             self.claim();
             drop(tickets);
             let reply = owned.map(|owned| self.read_reply(at, owned));
@@ -241,8 +250,24 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Drops the buffers of a message that the device cannot access.
     fn forget(&self, ticket: u64) {
-        let owned = self.tickets.lock().place(ticket).and_then(Option::take);
+        let owned = self.tickets.lock().place(ticket).and_then(|place| self.take_owned(place));
         drop(owned);
+    }
+
+    /// Takes a message that the device cannot access out of its place; `tickets` is locked.
+    fn take_owned(&self, place: &mut Option<Owned>) -> Option<Owned> {
+        let owned = place.take()?;
+        if owned.waker.is_some() {
+            self.watched.fetch_sub(1, Ordering::AcqRel);
+        }
+        Some(owned)
+    }
+
+    /// Takes the waker of a message; `tickets` is locked.
+    fn take_waker(&self, owned: &mut Owned) -> Option<Waker> {
+        let waker = owned.waker.take()?;
+        self.watched.fetch_sub(1, Ordering::AcqRel);
+        Some(waker)
     }
 
     fn read_reply(&self, at: u16, owned: Owned) -> OwnedReply {
@@ -279,10 +304,11 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let is_done = |at: usize| self.slots.get(at as u16).is_some_and(|slot| slot.is_done());
         let ready = tickets.by_slot.iter().enumerate().position(|(at, owned)| owned.is_some() && is_done(at));
         let Some(at) = ready else { return false };
-        let Some(mut owned) = tickets.by_slot.get_mut(at).and_then(Option::take) else { return false };
+        let Some(place) = tickets.by_slot.get_mut(at) else { return false };
+        let waker = place.as_mut().and_then(|owned| self.take_waker(owned));
+        let Some(owned) = self.take_owned(place) else { return false };
         self.claim();
         let (ticket, is_unwanted) = (owned.ticket, owned.is_unwanted);
-        let waker = owned.waker.take();
         let reply = self.read_reply(at as u16, owned);
         if !is_unwanted {
             tickets.early.push((ticket, reply));

@@ -169,7 +169,13 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 self.health.fail(error.into());
             }
         };
-        self.ring.lock().disarm();
+        {
+            let mut ring = self.ring.lock();
+            // Under the lock: a waker that is stored after this look is followed by a request for an interrupt.
+            if self.watched.load(Ordering::Acquire) == 0 {
+                ring.disarm();
+            }
+        }
         is_over
     }
 

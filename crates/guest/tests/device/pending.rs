@@ -9,6 +9,7 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
     thread,
+    time::{Duration, Instant},
 };
 
 use transom_conformance::memfs::MemFs;
@@ -27,12 +28,14 @@ use transom_wire::{
 use zerocopy::FromZeros as _;
 
 use crate::{
-    fake::{ALL, Chain, Fake, FakeTransport},
+    fake::{ALL, Chain, EVENT_IDX, Fake, FakeTransport},
     platform::{Device, SLEEPING, Threads, device, direct},
 };
 
 const CALLER: Caller<'static> = Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0, queue: 0, interrupt: None };
 const IN_FLIGHT: usize = 16;
+/// Longer than anything here takes, unless it waits forever.
+const FOREVER: Duration = Duration::from_secs(60);
 
 /// Marks its task as ready.
 struct Ready(Mutex<Vec<usize>>, AtomicUsize);
@@ -78,9 +81,14 @@ fn answer(server: &Server<MemFs>, chain: &Chain) -> Vec<u8> {
     room
 }
 
-/// Serves a request queue: `batch` requests at a time, the last first, and calls `used` after each batch of more than
-/// one. Until `at_once` requests have been served, they are served one by one.
-fn serve(fake: Arc<Fake>, batch: usize, at_once: usize, used: impl Fn() + Send + 'static) -> thread::JoinHandle<()> {
+/// Serves a request queue: `batch` requests at a time, the last first, and calls `interrupt` after each batch for which
+/// the driver wants an interrupt. Until `at_once` requests have been served, they are served one by one.
+fn serve(
+    fake: Arc<Fake>,
+    batch: usize,
+    at_once: usize,
+    interrupt: impl Fn() + Send + 'static,
+) -> thread::JoinHandle<()> {
     let server = Server::new(MemFs::default());
     thread::spawn(move || {
         let mut served = 0;
@@ -91,13 +99,16 @@ fn serve(fake: Arc<Fake>, batch: usize, at_once: usize, used: impl Fn() + Send +
                 chains.push(chain);
             }
             served += chains.len();
+            let mut is_wanted = false;
             while let Some(chain) = chains.pop() {
                 fake.while_running(1, || {
                     let written = chain.reply(&answer(&server, &chain));
-                    fake.push(1, chain.head.into(), written);
+                    is_wanted |= fake.push(1, chain.head.into(), written);
                 });
             }
-            used();
+            if is_wanted {
+                interrupt();
+            }
         }
     })
 }
@@ -150,24 +161,32 @@ fn sixteen_operations_are_in_flight_on_one_thread_and_end_in_any_order() {
 
 #[test]
 fn an_interrupt_handler_wakes_the_tasks() {
-    let fake = Arc::new(Fake::new(ALL, 1, 64));
-    let device = Arc::new(device(&fake, SLEEPING));
-    let handler = Arc::downgrade(&device);
-    let server = serve(Arc::clone(&fake), IN_FLIGHT, 1, move || {
-        if let Some(device) = handler.upgrade() {
-            device.interrupt(1);
-        }
-    });
-    let session = begin(&device);
-    let tasks = (0..IN_FLIGHT).map(|number| Box::pin(use_a_file(&session, number)) as Pin<Box<dyn Future<Output = _>>>);
-    // The thread that runs the tasks never looks at the device.
-    run(tasks.collect(), |is_ready| {
-        while !is_ready() {
-            thread::yield_now();
-        }
-    });
-    fake.vanish();
-    server.join().unwrap();
+    for features in [ALL, ALL & !EVENT_IDX] {
+        let fake = Arc::new(Fake::new(features, 1, 64));
+        let device = Arc::new(device(&fake, SLEEPING));
+        let handler = Arc::downgrade(&device);
+        let server = serve(Arc::clone(&fake), IN_FLIGHT, 1, move || {
+            if let Some(device) = handler.upgrade() {
+                device.interrupt(1);
+            }
+        });
+        let session = begin(&device);
+        let tasks =
+            (0..IN_FLIGHT).map(|number| Box::pin(use_a_file(&session, number)) as Pin<Box<dyn Future<Output = _>>>);
+        // The thread that runs the tasks never looks at the device.
+        run(tasks.collect(), |is_ready| {
+            let begin = Instant::now();
+            while !is_ready() {
+                if begin.elapsed() > FOREVER {
+                    fake.vanish();
+                    panic!("no interrupt was requested for a reply");
+                }
+                thread::yield_now();
+            }
+        });
+        fake.vanish();
+        server.join().unwrap();
+    }
 }
 
 #[test]
