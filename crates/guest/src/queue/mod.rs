@@ -81,6 +81,8 @@ pub(crate) struct Queue<P: Platform, T: Transport> {
     unclaimed: AtomicU32,
     /// Those of them that have a waker, for which the ring requests interrupts. Changed under the lock of `tickets`.
     watched: AtomicU32,
+    /// Those of them whose replies nobody wants and that own buffers. Changed under the lock of `tickets`.
+    abandoned: AtomicU32,
     sleepers: Mutex<P, { rank::QUEUE }, Sleepers>,
     /// A copy of the sleepers' own mark, for a look without their lock.
     is_led: AtomicBool,
@@ -125,6 +127,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 started: AtomicU32::new(0),
                 unclaimed: AtomicU32::new(0),
                 watched: AtomicU32::new(0),
+                abandoned: AtomicU32::new(0),
                 sleepers: Mutex::new(Sleepers::default()),
                 is_led: AtomicBool::new(false),
                 poller: ReplyPoller::new(poll_max_ns, pollers_max),
@@ -143,7 +146,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 
     /// Memory that the device reaches without a copy.
-    pub(crate) fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError> {
+    fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError> {
         DmaBuffer::new(&self.ops, len_bytes)
     }
 
@@ -187,6 +190,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Takes a slot; blocks until one is free.
     fn acquire(&self) -> Result<Claim<'_, P, T>, ChannelError> {
+        self.free_abandoned();
         loop {
             self.health.check()?;
             if let Some(slot) = self.slots.take() {

@@ -180,6 +180,11 @@ pub(super) struct KeptHeads {
 }
 
 impl KeptHeads {
+    /// Returns whether they have memory of their own.
+    pub(super) fn is_long(&self) -> bool {
+        self.long.is_some()
+    }
+
     pub(super) fn attach(self, slots: &DmaBuffer) -> Heads<'_> {
         let Self { start, long, reply_offset, reply_len } = self;
         Heads { slots, start, long, head_len: 0, reply_offset, reply_len }

@@ -51,6 +51,17 @@ pub(super) struct Owned {
     reply_data: Option<(Arc<DmaBuffer>, Range<usize>)>,
 }
 
+impl Owned {
+    fn has_buffers(&self) -> bool {
+        self._data.is_some() || self.reply_data.is_some() || self.heads.is_long()
+    }
+
+    /// Returns whether it keeps buffers alive only because the device may access them.
+    fn is_abandoned(&self) -> bool {
+        self.is_unwanted && self.has_buffers()
+    }
+}
+
 impl Tickets {
     pub(super) fn new(slots: u16) -> Self {
         Self { by_slot: (0..slots).map(|_| None).collect(), early: Vec::new(), next: 1 }
@@ -127,6 +138,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             let heads = heads.detach();
             let owned = Owned { ticket, is_unwanted, waker: None, heads, reply_head, _data: data, reply_data };
             if let Some(place) = tickets.by_slot.get_mut(usize::from(claim.slot)) {
+                if owned.is_abandoned() {
+                    self.abandoned.fetch_add(1, Ordering::AcqRel);
+                }
                 *place = Some(owned);
             }
             ticket
@@ -210,21 +224,58 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Leaves the reply to a message to nobody. Its slot is used again when no other is free.
+    /// Leaves the reply to a message to nobody. Its buffers are dropped once the device has used it: here if it has,
+    /// otherwise by the next caller that needs a slot or a buffer. Until then its slot stays taken, unless no other is
+    /// free.
     pub(crate) fn abandon(&self, ticket: u64) {
-        let _dropped = {
-            let mut tickets = self.tickets.lock();
-            match tickets.place(ticket) {
-                Some(Some(owned)) => {
-                    owned.is_unwanted = true;
-                    (self.take_waker(owned), None)
-                }
-                _ => {
-                    let early = tickets.early.iter().position(|(early, _)| *early == ticket);
-                    (None, early.map(|place| tickets.early.swap_remove(place)))
+        let at = slot_of(ticket);
+        let is_released = self.health.is_released();
+        let mut tickets = self.tickets.lock();
+        let Some(place) = tickets.place(ticket) else {
+            let early = tickets.early.iter().position(|(early, _)| *early == ticket);
+            let reply = early.map(|place| tickets.early.swap_remove(place));
+            drop(tickets);
+            drop(reply);
+            return;
+        };
+        if self.slots.get(at).is_some_and(|slot| slot.is_done()) {
+            let owned = self.take_owned(place);
+            self.claim();
+            drop(tickets);
+            drop(owned);
+            self.release(at);
+        } else if is_released {
+            // The device is reset, and its slots are of no more use.
+            let owned = self.take_owned(place);
+            drop(tickets);
+            drop(owned);
+        } else if let Some(owned) = place {
+            let waker = self.take_waker(owned);
+            if !owned.is_unwanted {
+                owned.is_unwanted = true;
+                if owned.has_buffers() {
+                    self.abandoned.fetch_add(1, Ordering::AcqRel);
                 }
             }
-        };
+            drop(tickets);
+            drop(waker);
+        }
+    }
+
+    /// Drops the buffers of messages that the device has used and whose replies nobody wants. Not for interrupt
+    /// handlers.
+    pub(crate) fn free_abandoned(&self) {
+        if self.abandoned.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        if self.has_used() {
+            // A device that broke the protocol is left to a caller that may wait.
+            let _ = self.reap_all(None);
+        }
+        while self.abandoned.load(Ordering::Acquire) != 0
+            && self.unclaimed.load(Ordering::Acquire) != 0
+            && self.harvest_one(Owned::is_abandoned)
+        {}
     }
 
     /// Returns the reply, if it has come.
@@ -257,6 +308,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// Takes a message that the device cannot access out of its place; `tickets` is locked.
     fn take_owned(&self, place: &mut Option<Owned>) -> Option<Owned> {
         let owned = place.take()?;
+        if owned.is_abandoned() {
+            self.abandoned.fetch_sub(1, Ordering::AcqRel);
+        }
         if owned.waker.is_some() {
             self.watched.fetch_sub(1, Ordering::AcqRel);
         }
@@ -296,24 +350,30 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Moves replies that have come out of their slots.
     pub(super) fn harvest(&self) {
-        while self.unclaimed.load(Ordering::Acquire) != 0 && self.harvest_one() {}
+        while self.unclaimed.load(Ordering::Acquire) != 0 && self.harvest_one(|_| true) {}
     }
 
-    fn harvest_one(&self) -> bool {
+    /// Moves one reply that has come, of a message that `is_meant`.
+    fn harvest_one(&self, is_meant: impl Fn(&Owned) -> bool) -> bool {
         let mut tickets = self.tickets.lock();
         let is_done = |at: usize| self.slots.get(at as u16).is_some_and(|slot| slot.is_done());
-        let ready = tickets.by_slot.iter().enumerate().position(|(at, owned)| owned.is_some() && is_done(at));
+        let mut places = tickets.by_slot.iter().enumerate();
+        let ready = places.position(|(at, owned)| owned.as_ref().is_some_and(&is_meant) && is_done(at));
         let Some(at) = ready else { return false };
         let Some(place) = tickets.by_slot.get_mut(at) else { return false };
         let waker = place.as_mut().and_then(|owned| self.take_waker(owned));
         let Some(owned) = self.take_owned(place) else { return false };
         self.claim();
-        let (ticket, is_unwanted) = (owned.ticket, owned.is_unwanted);
-        let reply = self.read_reply(at as u16, owned);
-        if !is_unwanted {
+        let mut unwanted = None;
+        if owned.is_unwanted {
+            unwanted = Some(owned);
+        } else {
+            let ticket = owned.ticket;
+            let reply = self.read_reply(at as u16, owned);
             tickets.early.push((ticket, reply));
         }
         drop(tickets);
+        drop(unwanted);
         if let Some(waker) = waker {
             waker.wake();
         }

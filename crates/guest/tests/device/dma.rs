@@ -3,7 +3,7 @@
 use std::{sync::Arc, thread};
 
 use transom_guest::{
-    channel::{Channel, Message, Sink, Source},
+    channel::{Channel, Message, OwnedMessage, Sink, Source},
     device::{Settings, VirtioFs},
     dma::{Bounce, DmaBuffer, DmaChoice, DmaError, DmaOps, WhenFull},
 };
@@ -106,4 +106,42 @@ fn a_pool_that_may_not_be_waited_for_says_what_it_lacks() {
     let mut bytes = [1; 4 * 4096];
     whole.read(0, &mut bytes);
     assert_eq!(bytes, [0; 4 * 4096]);
+}
+
+#[test]
+fn a_message_that_is_abandoned_gives_its_buffers_back_once_the_device_has_used_it() {
+    // Ten pages are for rings and heads, and four for two buffers.
+    let pool = pool(14, WhenFull::Fail);
+    let fake = Arc::new(Fake::new(ALL, 1, 16));
+    let device = device(&fake, &pool);
+    let start = || {
+        let room = Arc::new(device.buffer(2 * 4096).expect("nothing is kept of what was abandoned"));
+        let message = OwnedMessage {
+            head: vec![1; 40],
+            data: None,
+            reply_head_len: 16,
+            reply_data: Some((Arc::clone(&room), 0..2 * 4096)),
+        };
+        device.start(0, message).unwrap()
+    };
+    let answer = || {
+        let chain = fake.pop(1).unwrap();
+        fake.push(1, chain.head.into(), 16);
+    };
+    for _ in 0..20 {
+        // 1. The reply is seen before.
+        let ticket = start();
+        answer();
+        assert!(device.is_finished(&ticket));
+        device.abandon(ticket);
+        assert_eq!(pool.counts().pool_used_bytes, 10 * 4096);
+        // 2. It comes before, and nobody has looked. 3. It comes after.
+        let (second, third) = (start(), start());
+        answer();
+        device.abandon(second);
+        device.abandon(third);
+        answer();
+    }
+    drop(device);
+    assert_eq!(pool.counts().pool_used_bytes, 0);
 }
