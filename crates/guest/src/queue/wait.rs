@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A leader looks again after this long even without a notification: another queue may have ended the device, or an
-/// interrupt be lost on its way.
+/// interrupt be lost on its way. So does a driver, whose condition may change without any reply.
 const LOOK_AGAIN_NS: u64 = 200_000_000;
 
 /// Looks between two readings of the clock, which may cost as much as a few of them.
@@ -76,8 +76,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 }
                 continue;
             }
+            let again_ns = (seat == Seat::Driver).then(|| self.platform.now_ns().saturating_add(LOOK_AGAIN_NS));
             self.event(seat)
-                .wait(&mut || is_over() || (!self.is_led.load(Ordering::Acquire) && self.may_lead(seat)), None);
+                .wait(&mut || is_over() || (!self.is_led.load(Ordering::Acquire) && self.may_lead(seat)), again_ns);
             if self.stop_following(seat, is_over()) {
                 return;
             }

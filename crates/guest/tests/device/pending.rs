@@ -5,7 +5,8 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
     },
     task::{Context, Poll, Wake, Waker},
     thread,
@@ -15,7 +16,7 @@ use std::{
 use transom_conformance::memfs::MemFs;
 use transom_guest::{
     Errno,
-    channel::Channel,
+    channel::{Channel, ChannelError},
     device::{Settings, VirtioFs},
     session::{Caller, Pending, Request, Session, SessionConfig},
 };
@@ -28,6 +29,7 @@ use transom_wire::{
 use zerocopy::FromZeros as _;
 
 use crate::{
+    calls::call,
     fake::{ALL, Chain, EVENT_IDX, Fake, FakeTransport},
     platform::{Device, SLEEPING, Threads, device, direct},
 };
@@ -187,6 +189,44 @@ fn an_interrupt_handler_wakes_the_tasks() {
         fake.vanish();
         server.join().unwrap();
     }
+}
+
+#[test]
+fn a_driver_that_does_not_lead_sees_a_change_that_comes_without_a_reply() {
+    let fake = Arc::new(Fake::new(ALL, 1, 64));
+    let device = Arc::new(device(&fake, SLEEPING));
+    let leader = {
+        let device = Arc::clone(&device);
+        thread::spawn(move || call(&device, 0, &[1; 40], &[]))
+    };
+    while device.queue_counts(1).unwrap().sleeps == 0 {
+        thread::yield_now();
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = mpsc::channel();
+    let driver = {
+        let (device, is_over) = (Arc::clone(&device), Arc::clone(&is_over));
+        thread::spawn(move || {
+            let mut looks = 0;
+            device.drive(0, &mut || {
+                looks += 1;
+                if looks == 1 {
+                    sender.send(()).unwrap();
+                }
+                is_over.load(Ordering::SeqCst)
+            });
+            sender.send(()).unwrap();
+        })
+    };
+    receiver.recv().unwrap();
+    // Most likely, it sleeps by now; either way, it has to see this.
+    thread::sleep(Duration::from_millis(50));
+    is_over.store(true, Ordering::SeqCst);
+    let outcome = receiver.recv_timeout(FOREVER);
+    fake.vanish();
+    assert_eq!(leader.join().unwrap(), Err(ChannelError::Gone));
+    driver.join().unwrap();
+    outcome.expect("the driver sleeps until there is a reply");
 }
 
 #[test]
