@@ -279,6 +279,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                         has_unclaimed = true;
                         self.wake_watcher(slot);
                     }
+                    // Nobody else waits for a slot that its waiter holds.
                     if own != Some(Seat::Slot(slot)) {
                         of.event.wake_all();
                     }

@@ -174,7 +174,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 self.forget(ticket);
                 return Err(self.health.cause());
             }
-            self.wait_until(Seat::Slot(at), &mut || slot.is_done() || slot.ticket() != ticket);
+            self.wait_until(Seat::Started(at), &mut || slot.is_done() || slot.ticket() != ticket);
         }
     }
 

@@ -36,8 +36,10 @@ const CLOCKS_MAX: u32 = 1 << 16;
 /// Who waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seat {
-    /// For this slot to be done.
+    /// For this slot, which the waiter holds, to be done.
     Slot(u16),
+    /// For the started message in this slot to be done; another message may take the slot meanwhile.
+    Started(u16),
     /// For any slot to be free.
     Room,
     /// For replies to started messages, on behalf of those who have wakers.
@@ -212,7 +214,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     fn event(&self, seat: Seat) -> &P::Event {
         match seat {
-            Seat::Slot(slot) => self.slots.get(slot).map_or(&self.room, |slot| &slot.event),
+            Seat::Slot(slot) | Seat::Started(slot) => self.slots.get(slot).map_or(&self.room, |slot| &slot.event),
             Seat::Room | Seat::Driver => &self.room,
         }
     }
