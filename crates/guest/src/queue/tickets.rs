@@ -374,13 +374,14 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
         drop(tickets);
         drop(unwanted);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
         self.release(at as u16);
         // Its waiter checks the early replies.
         if let Some(slot) = self.slots.get(at as u16) {
             slot.event.wake_all();
+        }
+        // Last, since it may start a request, which takes a slot.
+        if let Some(waker) = waker {
+            waker.wake();
         }
         true
     }
