@@ -16,11 +16,12 @@ use transom_wire::{Unique, operation::Operation};
 
 use super::{
     Session,
-    answer::{Answer, Sent},
+    answer::Answer,
     head::complete_header,
     prepared::Request,
     reply::{self, HEADER_LEN},
     request::Caller,
+    sent::Sent,
 };
 use crate::{
     Errno, Platform,
@@ -54,7 +55,7 @@ impl<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> Pe
         let Request { mut head, data, room: reply_data, .. } = request;
         let unique = session.next_unique();
         let len_of = |part: &Option<(_, core::ops::Range<usize>)>| part.as_ref().map_or(0, |(_, range)| range.len());
-        let sent = Sent { data_len: len_of(&data), has_room: reply_data.is_some() };
+        let sent = Sent::new(O::OPCODE, &head, len_of(&data), reply_data.as_ref());
         complete_header(&mut head, sent.data_len, unique);
         let reply_head_len = HEADER_LEN + <O::Reply as Answer>::fixed_len(&sent);
         let room = reply_head_len + len_of(&reply_data);
