@@ -139,4 +139,7 @@ pub enum DmaError {
     /// it).
     #[error("the device does not go through the platform's DMA, and would need private memory")]
     PrivateMemory,
+    /// The buffer was allocated by the DMA operations of another device.
+    #[error("the buffer was allocated for another device")]
+    OtherDevice,
 }

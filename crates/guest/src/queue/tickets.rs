@@ -9,7 +9,7 @@ use core::{ops::Range, task::Waker};
 
 use super::{
     Queue,
-    parts::{Heads, KeptHeads, Segments, check_range},
+    parts::{Heads, KeptHeads, Segments, check_buffer},
     slots::SLOTS_MAX,
     wait::Seat,
 };
@@ -112,7 +112,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     ) -> Result<u64, ChannelError> {
         let range = |data: &Option<(Arc<DmaBuffer>, Range<usize>)>| {
             let Some((buffer, range)) = data else { return Ok((0, 0)) };
-            check_range(buffer, range.start, range.len())?;
+            check_buffer(&*self.ops, buffer, range.start, range.len())?;
             Ok::<_, ChannelError>((buffer.address() + range.start as u64, range.len()))
         };
         let ((data_address, data_len), (room_address, room_len)) = (range(&data)?, range(&reply_data)?);

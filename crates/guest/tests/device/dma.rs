@@ -3,7 +3,8 @@
 use std::{sync::Arc, thread};
 
 use transom_guest::{
-    channel::{Channel, Message, OwnedMessage, Sink, Source},
+    Errno,
+    channel::{Channel, ChannelError, Message, OwnedMessage, Sink, Source},
     device::{Settings, VirtioFs},
     dma::{Bounce, DmaBuffer, DmaChoice, DmaError, DmaOps, WhenFull},
 };
@@ -144,4 +145,28 @@ fn a_message_that_is_abandoned_gives_its_buffers_back_once_the_device_has_used_i
     }
     drop(device);
     assert_eq!(pool.counts().pool_used_bytes, 0);
+}
+
+#[test]
+fn a_buffer_of_another_device_is_refused() {
+    let pool = pool(64, WhenFull::Fail);
+    let fakes = [Arc::new(Fake::new(ALL, 1, 16)), Arc::new(Fake::new(ALL, 1, 16))];
+    let other = device(&fakes[1], &self::pool(64, WhenFull::Fail));
+    let device = device(&fakes[0], &pool);
+    let buffer = Arc::new(other.buffer(4096).unwrap());
+    let refused = ChannelError::Dma(DmaError::OtherDevice);
+    let mut head = [0; 16];
+    for (data, reply_data) in
+        [(Source::Buffer(&buffer, 0, 10), Sink::Empty), (Source::Empty, Sink::Buffer(&buffer, 0, 10))]
+    {
+        let message = Message { head: &[1; 40], data, reply_head: &mut head, reply_data };
+        assert_eq!(device.call(0, message), Err(refused.clone()));
+    }
+    let part = || Some((Arc::clone(&buffer), 0..10));
+    for (data, reply_data) in [(part(), None), (None, part())] {
+        let message = OwnedMessage { head: vec![1; 40], data, reply_head_len: 16, reply_data };
+        assert_eq!(device.start(0, message).err(), Some(refused.clone()));
+    }
+    assert!(fakes[0].pop(1).is_none(), "nothing was sent");
+    assert_eq!(Errno::from(refused), Errno::INVAL);
 }
