@@ -32,7 +32,11 @@ use crate::{
 /// A request for `O` in progress, over a session that is borrowed or shared (`&Session` or `Arc<Session>`).
 ///
 /// Dropping it leaves the reply to nobody: a reference or an open file that comes with it stays with the server until
-/// the session ends.
+/// the session ends. Its data is not free then: the device may read or write the range until it has used the request.
+/// To go on at once, allocate another buffer; the dropped one is in use until its `Arc` has no other owner.
+///
+/// In an interrupt handler, its waker may only mark the task: it may not poll or start a request, and may free memory
+/// only if handlers may use the allocator. In a thread, it may poll.
 #[must_use = "the reply is lost with this"]
 pub struct Pending<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> {
     session: S,
