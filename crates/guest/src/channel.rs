@@ -44,7 +44,8 @@ pub trait Channel: Send + Sync {
     fn is_finished(&self, ticket: &Ticket) -> bool;
 
     /// Calls `waker` once [`Self::finish`] would return without blocking; returns whether it would now. Only the waker
-    /// of the last call counts. It is called by whoever receives the reply, perhaps an interrupt handler.
+    /// of the last call counts. It is called by whoever receives the reply, perhaps an interrupt handler, in which it
+    /// may only mark its task.
     ///
     /// By default, the waker is called at once, so that its task asks again.
     fn watch(&self, ticket: &Ticket, waker: &Waker) -> bool {

@@ -34,6 +34,9 @@ impl<T: transport::Transport, L: RawMutex> Driven<T, L> {
 
     /// Acknowledges the device's interrupt and returns its causes, for a kernel whose handler must silence the line
     /// before it returns. [`Transport::wait`] also does it.
+    ///
+    /// Takes the lock of the transport. If a handler calls it, `L` must keep interrupts off while it is held; otherwise
+    /// the handler may wait for the thread that it interrupted.
     pub fn acknowledge(&self) -> u32 {
         self.transport.lock().ack_interrupt().bits()
     }

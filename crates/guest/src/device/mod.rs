@@ -183,6 +183,7 @@ impl<P: Platform, T: Transport + 'static> Channel for VirtioFs<P, T> {
     }
 
     fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError> {
+        self.requests.iter().for_each(|queue| queue.free_abandoned());
         DmaBuffer::for_data(&self.ops, len_bytes)
     }
 

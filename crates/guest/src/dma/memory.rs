@@ -167,6 +167,11 @@ impl DmaBuffer {
         Ok(Self { memory: Some(ops.allocate_data(len_bytes)?), ops: Arc::clone(ops) })
     }
 
+    /// Returns whether `ops` have allocated it.
+    pub(crate) fn is_of(&self, ops: &dyn DmaOps) -> bool {
+        core::ptr::addr_eq(Arc::as_ptr(&self.ops), ops)
+    }
+
     /// Hands a part of memory for data to the device: see [`DmaOps::sync_for_device`].
     pub(crate) fn sync_for_device(&self, offset: usize, len_bytes: usize, direction: Direction) {
         self.ops.sync_for_device(self, offset, len_bytes, direction);

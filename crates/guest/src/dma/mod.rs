@@ -46,7 +46,10 @@ pub trait DmaOps: Send + Sync {
     }
 
     /// Takes `len_bytes` at `offset` of memory from [`Self::allocate_data`] back, which the device has written: drops
-    /// what is cached of them.
+    /// what is cached of them. It is called only for bytes that the device has written.
+    ///
+    /// Caches drop whole lines, so other data in a line of the range may be lost: who passes a range for the device to
+    /// write keeps other data out of its lines.
     fn sync_for_cpu(&self, memory: &DmaMemory, offset: usize, len_bytes: usize) {
         let _ = (memory, offset, len_bytes);
     }
@@ -139,4 +142,7 @@ pub enum DmaError {
     /// it).
     #[error("the device does not go through the platform's DMA, and would need private memory")]
     PrivateMemory,
+    /// The buffer was allocated by the DMA operations of another device.
+    #[error("the buffer was allocated for another device")]
+    OtherDevice,
 }

@@ -21,6 +21,11 @@ impl<P: Platform> Session<P> {
         let lk = FileLock { pid: 0.into(), ..arg.lk };
         let arg = LkIn { lk, ..*arg };
         let LkOut { lk } = self.ask(caller, &mut Plain::<Getlk>::new(node, caller, &arg))?;
+        self.possible_lock(lk)
+    }
+
+    /// Validates the lock in a reply.
+    pub(crate) fn possible_lock(&self, lk: FileLock) -> Result<FileLock, Errno> {
         let is_range = lk.start <= lk.end && lk.end.get() <= i64::MAX as u64;
         match lk.type_.get() {
             F_UNLCK => Ok(lk),

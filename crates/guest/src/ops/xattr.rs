@@ -16,7 +16,7 @@ use transom_wire::{
 use crate::{
     Errno, Platform,
     channel::{Sink, Source},
-    session::{Caller, Head, Named, Plain, Session},
+    session::{Caller, Head, Named, Plain, Session, is_list},
 };
 
 impl<P: Platform> Session<P> {
@@ -107,14 +107,5 @@ fn check_name(name: &[u8]) -> Result<(), Errno> {
         1..=XATTR_NAME_LEN_MAX if !name.contains(&0) => Ok(()),
         0..=XATTR_NAME_LEN_MAX => Err(Errno::INVAL),
         _ => Err(Errno::RANGE),
-    }
-}
-
-/// Returns whether `list` consists of nonempty names, each with its NUL.
-fn is_list(list: &[u8]) -> bool {
-    match list {
-        [] => true,
-        [names @ .., 0] => names.split(|&byte| byte == 0).all(|name| !name.is_empty()),
-        _ => false,
     }
 }

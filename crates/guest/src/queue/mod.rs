@@ -79,6 +79,10 @@ pub(crate) struct Queue<P: Platform, T: Transport> {
     started: AtomicU32,
     /// Those of them whose replies have come and were not taken.
     unclaimed: AtomicU32,
+    /// Those of them that have a waker, for which the ring requests interrupts. Changed under the lock of `tickets`.
+    watched: AtomicU32,
+    /// Those of them whose replies nobody wants and that own buffers. Changed under the lock of `tickets`.
+    abandoned: AtomicU32,
     sleepers: Mutex<P, { rank::QUEUE }, Sleepers>,
     /// A copy of the sleepers' own mark, for a look without their lock.
     is_led: AtomicBool,
@@ -122,6 +126,8 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 tickets: Mutex::new(Tickets::new(slots)),
                 started: AtomicU32::new(0),
                 unclaimed: AtomicU32::new(0),
+                watched: AtomicU32::new(0),
+                abandoned: AtomicU32::new(0),
                 sleepers: Mutex::new(Sleepers::default()),
                 is_led: AtomicBool::new(false),
                 poller: ReplyPoller::new(poll_max_ns, pollers_max),
@@ -140,7 +146,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 
     /// Memory that the device reaches without a copy.
-    pub(crate) fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError> {
+    fn buffer(&self, len_bytes: usize) -> Result<DmaBuffer, DmaError> {
         DmaBuffer::new(&self.ops, len_bytes)
     }
 
@@ -184,6 +190,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Takes a slot; blocks until one is free.
     fn acquire(&self) -> Result<Claim<'_, P, T>, ChannelError> {
+        self.free_abandoned();
         loop {
             self.health.check()?;
             if let Some(slot) = self.slots.take() {
@@ -272,6 +279,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                         has_unclaimed = true;
                         self.wake_watcher(slot);
                     }
+                    // Nobody else waits for a slot that its waiter holds.
                     if own != Some(Seat::Slot(slot)) {
                         of.event.wake_all();
                     }
@@ -281,7 +289,12 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 self.room.wake_all();
             }
             outcome?;
-            if count < REAP_BATCH {
+            if count == REAP_BATCH {
+                continue;
+            }
+            // Wakers are called by whoever reaps next, which without a leader is the handler of an interrupt. A waker
+            // that is stored after this look comes with its own request for an interrupt.
+            if self.watched.load(Ordering::Acquire) == 0 || !self.ring.lock().arm() {
                 return Ok(());
             }
         }

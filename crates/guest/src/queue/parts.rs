@@ -60,7 +60,7 @@ impl<'a> Data<'a> {
             Source::Empty => Ok(Self::Lent(Lent::none(ops))),
             Source::Bytes(bytes) => Ok(Self::Lent(Lent::to_device(ops, bytes)?)),
             Source::Buffer(buffer, offset, len_bytes) => {
-                Self::of_buffer(buffer, offset, len_bytes, Direction::ToDevice)
+                Self::of_buffer(ops, buffer, offset, len_bytes, Direction::ToDevice)
             }
         }
     }
@@ -70,18 +70,19 @@ impl<'a> Data<'a> {
             Sink::Empty => Ok(Self::Lent(Lent::none(ops))),
             Sink::Bytes(bytes) => Ok(Self::Lent(Lent::from_device(ops, bytes)?)),
             Sink::Buffer(buffer, offset, len_bytes) => {
-                Self::of_buffer(buffer, offset, len_bytes, Direction::FromDevice)
+                Self::of_buffer(ops, buffer, offset, len_bytes, Direction::FromDevice)
             }
         }
     }
 
     fn of_buffer(
+        ops: &dyn DmaOps,
         buffer: &'a DmaBuffer,
         offset: usize,
         len_bytes: usize,
         direction: Direction,
     ) -> Result<Self, ChannelError> {
-        check_range(buffer, offset, len_bytes)?;
+        check_buffer(ops, buffer, offset, len_bytes)?;
         buffer.sync_for_device(offset, len_bytes, direction);
         Ok(Self::Buffer { buffer, offset, len_bytes })
     }
@@ -102,8 +103,16 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Checks that a range lies within the buffer.
-pub(super) fn check_range(buffer: &DmaMemory, offset: usize, len_bytes: usize) -> Result<(), ChannelError> {
+/// Checks that `ops`, which are those of the device, have allocated the buffer, and that a range lies within it.
+pub(super) fn check_buffer(
+    ops: &dyn DmaOps,
+    buffer: &DmaBuffer,
+    offset: usize,
+    len_bytes: usize,
+) -> Result<(), ChannelError> {
+    if !buffer.is_of(ops) {
+        return Err(DmaError::OtherDevice.into());
+    }
     let len_max_bytes = buffer.len();
     match offset.checked_add(len_bytes) {
         Some(end) if end <= len_max_bytes => Ok(()),
@@ -180,6 +189,11 @@ pub(super) struct KeptHeads {
 }
 
 impl KeptHeads {
+    /// Returns whether they have memory of their own.
+    pub(super) fn is_long(&self) -> bool {
+        self.long.is_some()
+    }
+
     pub(super) fn attach(self, slots: &DmaBuffer) -> Heads<'_> {
         let Self { start, long, reply_offset, reply_len } = self;
         Heads { slots, start, long, head_len: 0, reply_offset, reply_len }

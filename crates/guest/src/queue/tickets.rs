@@ -9,7 +9,7 @@ use core::{ops::Range, task::Waker};
 
 use super::{
     Queue,
-    parts::{Heads, KeptHeads, Segments, check_range},
+    parts::{Heads, KeptHeads, Segments, check_buffer},
     slots::SLOTS_MAX,
     wait::Seat,
 };
@@ -49,6 +49,17 @@ pub(super) struct Owned {
     _data: Option<(Arc<DmaBuffer>, Range<usize>)>,
     /// Where the device writes.
     reply_data: Option<(Arc<DmaBuffer>, Range<usize>)>,
+}
+
+impl Owned {
+    fn has_buffers(&self) -> bool {
+        self._data.is_some() || self.reply_data.is_some() || self.heads.is_long()
+    }
+
+    /// Returns whether it keeps buffers alive only because the device may access them.
+    fn is_abandoned(&self) -> bool {
+        self.is_unwanted && self.has_buffers()
+    }
 }
 
 impl Tickets {
@@ -101,7 +112,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     ) -> Result<u64, ChannelError> {
         let range = |data: &Option<(Arc<DmaBuffer>, Range<usize>)>| {
             let Some((buffer, range)) = data else { return Ok((0, 0)) };
-            check_range(buffer, range.start, range.len())?;
+            check_buffer(&*self.ops, buffer, range.start, range.len())?;
             Ok::<_, ChannelError>((buffer.address() + range.start as u64, range.len()))
         };
         let ((data_address, data_len), (room_address, room_len)) = (range(&data)?, range(&reply_data)?);
@@ -127,6 +138,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             let heads = heads.detach();
             let owned = Owned { ticket, is_unwanted, waker: None, heads, reply_head, _data: data, reply_data };
             if let Some(place) = tickets.by_slot.get_mut(usize::from(claim.slot)) {
+                if owned.is_abandoned() {
+                    self.abandoned.fetch_add(1, Ordering::AcqRel);
+                }
                 *place = Some(owned);
             }
             ticket
@@ -160,7 +174,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 self.forget(ticket);
                 return Err(self.health.cause());
             }
-            self.wait_until(Seat::Slot(at), &mut || slot.is_done() || slot.ticket() != ticket);
+            self.wait_until(Seat::Started(at), &mut || slot.is_done() || slot.ticket() != ticket);
         }
     }
 
@@ -181,9 +195,18 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let replaced = {
             let mut tickets = self.tickets.lock();
             let Some(Some(owned)) = tickets.place(ticket) else { return true };
-            owned.waker.replace(waker)
+            let replaced = owned.waker.replace(waker);
+            if replaced.is_none() {
+                self.watched.fetch_add(1, Ordering::AcqRel);
+            }
+            replaced
         };
         drop(replaced);
+        // There may be no leader who requests interrupts.
+        let has_come = self.ring.lock().arm();
+        if has_come {
+            self.reap(None);
+        }
         // Whoever receives the reply after this check finds the waker: it marks the slot first.
         self.is_finished(ticket)
     }
@@ -193,7 +216,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let waker = {
             let mut tickets = self.tickets.lock();
             let owned = tickets.by_slot.get_mut(usize::from(slot)).and_then(Option::as_mut);
-            owned.and_then(|owned| owned.waker.take())
+            owned.and_then(|owned| self.take_waker(owned))
         };
         // Another message may have taken the slot meanwhile: then its task is woken too early, and watches again.
         if let Some(waker) = waker {
@@ -201,21 +224,58 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         }
     }
 
-    /// Leaves the reply to a message to nobody. Its slot is used again when no other is free.
+    /// Leaves the reply to a message to nobody. Its buffers are dropped once the device has used it: here if it has,
+    /// otherwise by the next caller that needs a slot or a buffer. Until then its slot stays taken, unless no other is
+    /// free.
     pub(crate) fn abandon(&self, ticket: u64) {
-        let _dropped = {
-            let mut tickets = self.tickets.lock();
-            match tickets.place(ticket) {
-                Some(Some(owned)) => {
-                    owned.is_unwanted = true;
-                    (owned.waker.take(), None)
-                }
-                _ => {
-                    let early = tickets.early.iter().position(|(early, _)| *early == ticket);
-                    (None, early.map(|place| tickets.early.swap_remove(place)))
+        let at = slot_of(ticket);
+        let is_released = self.health.is_released();
+        let mut tickets = self.tickets.lock();
+        let Some(place) = tickets.place(ticket) else {
+            let early = tickets.early.iter().position(|(early, _)| *early == ticket);
+            let reply = early.map(|place| tickets.early.swap_remove(place));
+            drop(tickets);
+            drop(reply);
+            return;
+        };
+        if self.slots.get(at).is_some_and(|slot| slot.is_done()) {
+            let owned = self.take_owned(place);
+            self.claim();
+            drop(tickets);
+            drop(owned);
+            self.release(at);
+        } else if is_released {
+            // The device is reset, and its slots are of no more use.
+            let owned = self.take_owned(place);
+            drop(tickets);
+            drop(owned);
+        } else if let Some(owned) = place {
+            let waker = self.take_waker(owned);
+            if !owned.is_unwanted {
+                owned.is_unwanted = true;
+                if owned.has_buffers() {
+                    self.abandoned.fetch_add(1, Ordering::AcqRel);
                 }
             }
-        };
+            drop(tickets);
+            drop(waker);
+        }
+    }
+
+    /// Drops the buffers of messages that the device has used and whose replies nobody wants. Not for interrupt
+    /// handlers.
+    pub(crate) fn free_abandoned(&self) {
+        if self.abandoned.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        if self.has_used() {
+            // A device that broke the protocol is left to a caller that may wait.
+            let _ = self.reap_all(None);
+        }
+        while self.abandoned.load(Ordering::Acquire) != 0
+            && self.unclaimed.load(Ordering::Acquire) != 0
+            && self.harvest_one(Owned::is_abandoned)
+        {}
     }
 
     /// Returns the reply, if it has come.
@@ -226,7 +286,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             if !self.slots.get(at).is_some_and(|slot| slot.is_done()) {
                 return Ok(None);
             }
-            let owned = place.take();
+            let owned = self.take_owned(place);
             self.claim();
             drop(tickets);
             let reply = owned.map(|owned| self.read_reply(at, owned));
@@ -241,8 +301,27 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Drops the buffers of a message that the device cannot access.
     fn forget(&self, ticket: u64) {
-        let owned = self.tickets.lock().place(ticket).and_then(Option::take);
+        let owned = self.tickets.lock().place(ticket).and_then(|place| self.take_owned(place));
         drop(owned);
+    }
+
+    /// Takes a message that the device cannot access out of its place; `tickets` is locked.
+    fn take_owned(&self, place: &mut Option<Owned>) -> Option<Owned> {
+        let owned = place.take()?;
+        if owned.is_abandoned() {
+            self.abandoned.fetch_sub(1, Ordering::AcqRel);
+        }
+        if owned.waker.is_some() {
+            self.watched.fetch_sub(1, Ordering::AcqRel);
+        }
+        Some(owned)
+    }
+
+    /// Takes the waker of a message; `tickets` is locked.
+    fn take_waker(&self, owned: &mut Owned) -> Option<Waker> {
+        let waker = owned.waker.take()?;
+        self.watched.fetch_sub(1, Ordering::AcqRel);
+        Some(waker)
     }
 
     fn read_reply(&self, at: u16, owned: Owned) -> OwnedReply {
@@ -271,30 +350,38 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Moves replies that have come out of their slots.
     pub(super) fn harvest(&self) {
-        while self.unclaimed.load(Ordering::Acquire) != 0 && self.harvest_one() {}
+        while self.unclaimed.load(Ordering::Acquire) != 0 && self.harvest_one(|_| true) {}
     }
 
-    fn harvest_one(&self) -> bool {
+    /// Moves one reply that has come, of a message that `is_meant`.
+    fn harvest_one(&self, is_meant: impl Fn(&Owned) -> bool) -> bool {
         let mut tickets = self.tickets.lock();
         let is_done = |at: usize| self.slots.get(at as u16).is_some_and(|slot| slot.is_done());
-        let ready = tickets.by_slot.iter().enumerate().position(|(at, owned)| owned.is_some() && is_done(at));
+        let mut places = tickets.by_slot.iter().enumerate();
+        let ready = places.position(|(at, owned)| owned.as_ref().is_some_and(&is_meant) && is_done(at));
         let Some(at) = ready else { return false };
-        let Some(mut owned) = tickets.by_slot.get_mut(at).and_then(Option::take) else { return false };
+        let Some(place) = tickets.by_slot.get_mut(at) else { return false };
+        let waker = place.as_mut().and_then(|owned| self.take_waker(owned));
+        let Some(owned) = self.take_owned(place) else { return false };
         self.claim();
-        let (ticket, is_unwanted) = (owned.ticket, owned.is_unwanted);
-        let waker = owned.waker.take();
-        let reply = self.read_reply(at as u16, owned);
-        if !is_unwanted {
+        let mut unwanted = None;
+        if owned.is_unwanted {
+            unwanted = Some(owned);
+        } else {
+            let ticket = owned.ticket;
+            let reply = self.read_reply(at as u16, owned);
             tickets.early.push((ticket, reply));
         }
         drop(tickets);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        drop(unwanted);
         self.release(at as u16);
         // Its waiter checks the early replies.
         if let Some(slot) = self.slots.get(at as u16) {
             slot.event.wake_all();
+        }
+        // Last, since it may start a request, which takes a slot.
+        if let Some(waker) = waker {
+            waker.wake();
         }
         true
     }

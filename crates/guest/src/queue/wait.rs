@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A leader looks again after this long even without a notification: another queue may have ended the device, or an
-/// interrupt be lost on its way.
+/// interrupt be lost on its way. So does a driver, whose condition may change without any reply.
 const LOOK_AGAIN_NS: u64 = 200_000_000;
 
 /// Looks between two readings of the clock, which may cost as much as a few of them.
@@ -36,8 +36,10 @@ const CLOCKS_MAX: u32 = 1 << 16;
 /// Who waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seat {
-    /// For this slot to be done.
+    /// For this slot, which the waiter holds, to be done.
     Slot(u16),
+    /// For the started message in this slot to be done; another message may take the slot meanwhile.
+    Started(u16),
     /// For any slot to be free.
     Room,
     /// For replies to started messages, on behalf of those who have wakers.
@@ -76,8 +78,9 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 }
                 continue;
             }
+            let again_ns = (seat == Seat::Driver).then(|| self.platform.now_ns().saturating_add(LOOK_AGAIN_NS));
             self.event(seat)
-                .wait(&mut || is_over() || (!self.is_led.load(Ordering::Acquire) && self.may_lead(seat)), None);
+                .wait(&mut || is_over() || (!self.is_led.load(Ordering::Acquire) && self.may_lead(seat)), again_ns);
             if self.stop_following(seat, is_over()) {
                 return;
             }
@@ -169,7 +172,13 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 self.health.fail(error.into());
             }
         };
-        self.ring.lock().disarm();
+        {
+            let mut ring = self.ring.lock();
+            // Under the lock: a waker that is stored after this look is followed by a request for an interrupt.
+            if self.watched.load(Ordering::Acquire) == 0 {
+                ring.disarm();
+            }
+        }
         is_over
     }
 
@@ -205,7 +214,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     fn event(&self, seat: Seat) -> &P::Event {
         match seat {
-            Seat::Slot(slot) => self.slots.get(slot).map_or(&self.room, |slot| &slot.event),
+            Seat::Slot(slot) | Seat::Started(slot) => self.slots.get(slot).map_or(&self.room, |slot| &slot.event),
             Seat::Room | Seat::Driver => &self.room,
         }
     }

@@ -1,6 +1,7 @@
 //! What becomes of a reply to a [`Pending`](super::Pending) request: the checks are those of the blocking operations.
 
 use transom_wire::{
+    Opcode,
     attr::{AttrOut, EntryOut},
     operation::parts::{DataOut, Entries, EntriesPlus, IoctlOutBytes, ReplyBody, Target, XattrOut},
     ops::{
@@ -11,16 +12,8 @@ use transom_wire::{
 };
 use zerocopy::FromBytes;
 
-use super::Session;
+use super::{Session, sent::Sent};
 use crate::{Errno, Platform};
-
-/// The parts of a request with which its reply has to agree.
-pub struct Sent {
-    /// Bytes of file data.
-    pub(super) data_len: usize,
-    /// There is room for bytes of the reply.
-    pub(super) has_room: bool,
-}
 
 /// The body of a reply that a [`Pending`](super::Pending) returns. Implemented for every operation that has one.
 pub trait Answer: ReplyBody {
@@ -74,16 +67,19 @@ structures! {
     (): |_session, sent, out| Ok(out);
     AttrOut: |session, sent, out| session.attributes(out);
     BmapOut: |_session, sent, out| Ok(out);
-    CopyFileRangeOut: |_session, sent, out| Ok(out);
-    CreateOut: |session, sent, out| Ok(Self { entry: session.new_entry(out.entry, None)?, ..out });
-    EntryOut: |session, sent, out| session.found_entry(out);
-    LkOut: |_session, sent, out| Ok(out);
-    LseekOut: |_session, sent, out| Ok(out);
+    CopyFileRangeOut: |session, sent, out| sent.number(session, out.bytes_copied.get()).map(|_| out);
+    CreateOut: |session, sent, out| Ok(Self { entry: sent.entry(session, out.entry)?, ..out });
+    EntryOut: |session, sent, out| sent.entry(session, out);
+    LkOut: |session, sent, out| session.possible_lock(out.lk).map(|lk| Self { lk });
+    LseekOut: |session, sent, out| sent.number(session, out.offset.get()).map(|_| out);
     OpenOut: |_session, sent, out| Ok(out);
     PollOut: |_session, sent, out| Ok(out);
     StatfsOut: |_session, sent, out| Ok(out);
     StatxOut: |session, sent, out| session.checked_statx(out);
-    WriteOut: |session, sent, out| session.taken(&out, sent.data_len).map(|_| out);
+    WriteOut: |session, sent, out| match sent.opcode() {
+        Opcode::CopyFileRange => sent.number(session, out.size.get().into()).map(|_| out),
+        _ => session.taken(&out, sent.data_len).map(|_| out),
+    };
 }
 
 macro_rules! bytes {
@@ -102,7 +98,19 @@ macro_rules! bytes {
     };
 }
 
-bytes!(DataOut, Entries, EntriesPlus, Target);
+bytes!(DataOut, Entries, EntriesPlus);
+
+impl Answer for Target {
+    type Output = usize;
+
+    fn fixed_len(_: &Sent) -> usize {
+        0
+    }
+
+    fn accept<P: Platform>(session: &Session<P>, sent: &Sent, _: &[u8], body_len: usize) -> Result<usize, Errno> {
+        sent.text(session, body_len)
+    }
+}
 
 /// The length of a value: of the one in the room or, without room, of the one that the server has.
 impl Answer for XattrOut {
@@ -113,10 +121,12 @@ impl Answer for XattrOut {
     }
 
     fn accept<P: Platform>(session: &Session<P>, sent: &Sent, body: &[u8], body_len: usize) -> Result<usize, Errno> {
-        match sent.has_room {
-            true => Ok(body_len),
-            false => whole::<P, GetxattrOut>(session, body, body_len).map(|out| out.size.get() as usize),
-        }
+        let len = match sent.has_room {
+            true if sent.opcode() == Opcode::Listxattr => return sent.text(session, body_len),
+            true => body_len as u64,
+            false => whole::<P, GetxattrOut>(session, body, body_len)?.size.get().into(),
+        };
+        sent.number(session, len).map(|len| len as usize)
     }
 }
 

@@ -16,6 +16,7 @@ mod pending;
 mod prepared;
 mod reply;
 mod request;
+mod sent;
 mod started;
 mod unsupported;
 
@@ -36,9 +37,10 @@ use reply::HEADER_LEN;
 use unsupported::Unsupported;
 
 pub(crate) use head::{EXTENSION_UNITS, Head, Named, Plain, TwiceNamed, header};
+pub(crate) use sent::is_list;
 pub(crate) use started::Started;
 
-pub use answer::{Answer, Sent};
+pub use answer::Answer;
 pub use counters::Counters;
 pub use interrupt::Interrupt;
 pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionConfig, SessionError};
@@ -46,6 +48,7 @@ pub use pending::Pending;
 pub use prepared::Request;
 pub use reply::WithBytes;
 pub use request::Caller;
+pub use sent::Sent;
 
 /// A session with one server, used by any number of threads. Ended by [`Self::destroy`] or when it is dropped.
 pub struct Session<P: Platform> {

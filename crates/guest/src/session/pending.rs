@@ -16,11 +16,12 @@ use transom_wire::{Unique, operation::Operation};
 
 use super::{
     Session,
-    answer::{Answer, Sent},
+    answer::Answer,
     head::complete_header,
     prepared::Request,
     reply::{self, HEADER_LEN},
     request::Caller,
+    sent::Sent,
 };
 use crate::{
     Errno, Platform,
@@ -31,7 +32,11 @@ use crate::{
 /// A request for `O` in progress, over a session that is borrowed or shared (`&Session` or `Arc<Session>`).
 ///
 /// Dropping it leaves the reply to nobody: a reference or an open file that comes with it stays with the server until
-/// the session ends.
+/// the session ends. Its data is not free then: the device may read or write the range until it has used the request.
+/// To go on at once, allocate another buffer; the dropped one is in use until its `Arc` has no other owner.
+///
+/// In an interrupt handler, its waker may only mark the task: it may not poll or start a request, and may free memory
+/// only if handlers may use the allocator. In a thread, it may poll.
 #[must_use = "the reply is lost with this"]
 pub struct Pending<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> {
     session: S,
@@ -54,7 +59,7 @@ impl<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> Pe
         let Request { mut head, data, room: reply_data, .. } = request;
         let unique = session.next_unique();
         let len_of = |part: &Option<(_, core::ops::Range<usize>)>| part.as_ref().map_or(0, |(_, range)| range.len());
-        let sent = Sent { data_len: len_of(&data), has_room: reply_data.is_some() };
+        let sent = Sent::new(O::OPCODE, &head, len_of(&data), reply_data.as_ref());
         complete_header(&mut head, sent.data_len, unique);
         let reply_head_len = HEADER_LEN + <O::Reply as Answer>::fixed_len(&sent);
         let room = reply_head_len + len_of(&reply_data);

@@ -111,7 +111,11 @@ impl<O: Operation> Request<O> {
         self.push(bytes)
     }
 
-    /// Sends the bytes of `range` of `buffer`, in place. Errors: EINVAL for a range outside the buffer.
+    /// Sends the bytes of `range` of `buffer`, in place. The device may read them until it has used the request, also
+    /// after the [`Pending`](super::Pending) was dropped.
+    ///
+    /// Errors: EINVAL for a range outside the buffer. A buffer of another device is refused with EINVAL by
+    /// [`Pending::start`](super::Pending::start).
     pub fn data(self, buffer: Arc<DmaBuffer>, range: Range<usize>) -> Result<Self, Errno>
     where
         O: Operation<Rest = FileData>,
@@ -119,7 +123,11 @@ impl<O: Operation> Request<O> {
         Ok(Self { data: Some(within(buffer, range)?), ..self })
     }
 
-    /// Has the bytes of the reply written to `range` of `buffer`. Errors: EINVAL for a range outside the buffer.
+    /// Has the bytes of the reply written to `range` of `buffer`. The device may write them until it has used the
+    /// request, also after the [`Pending`](super::Pending) was dropped.
+    ///
+    /// Where devices do not see the processor's caches, the range shares no cache line with other data: see
+    /// [`DmaOps::sync_for_cpu`](crate::dma::DmaOps::sync_for_cpu). Errors: those of [`Self::data`].
     pub fn room(self, buffer: Arc<DmaBuffer>, range: Range<usize>) -> Result<Self, Errno>
     where
         O: Operation<Reply: WithBytes>,

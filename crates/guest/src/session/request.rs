@@ -191,6 +191,7 @@ impl From<ChannelError> for Errno {
             ChannelError::Broken(_) => Self::IO,
             ChannelError::Gone => Self::NOTCONN,
             ChannelError::Dma(DmaError::Exhausted { .. }) => Self::NOMEM,
+            ChannelError::Dma(DmaError::OtherDevice) => Self::INVAL,
             ChannelError::Dma(_) => Self::FAULT,
             ChannelError::TooLong { .. } => Self::TOOBIG,
         }

@@ -3,7 +3,8 @@
 use std::{sync::Arc, thread};
 
 use transom_guest::{
-    channel::{Channel, Message, Sink, Source},
+    Errno,
+    channel::{Channel, ChannelError, Message, OwnedMessage, Sink, Source},
     device::{Settings, VirtioFs},
     dma::{Bounce, DmaBuffer, DmaChoice, DmaError, DmaOps, WhenFull},
 };
@@ -106,4 +107,66 @@ fn a_pool_that_may_not_be_waited_for_says_what_it_lacks() {
     let mut bytes = [1; 4 * 4096];
     whole.read(0, &mut bytes);
     assert_eq!(bytes, [0; 4 * 4096]);
+}
+
+#[test]
+fn a_message_that_is_abandoned_gives_its_buffers_back_once_the_device_has_used_it() {
+    // Ten pages are for rings and heads, and four for two buffers.
+    let pool = pool(14, WhenFull::Fail);
+    let fake = Arc::new(Fake::new(ALL, 1, 16));
+    let device = device(&fake, &pool);
+    let start = || {
+        let room = Arc::new(device.buffer(2 * 4096).expect("nothing is kept of what was abandoned"));
+        let message = OwnedMessage {
+            head: vec![1; 40],
+            data: None,
+            reply_head_len: 16,
+            reply_data: Some((Arc::clone(&room), 0..2 * 4096)),
+        };
+        device.start(0, message).unwrap()
+    };
+    let answer = || {
+        let chain = fake.pop(1).unwrap();
+        fake.push(1, chain.head.into(), 16);
+    };
+    for _ in 0..20 {
+        // 1. The reply is seen before.
+        let ticket = start();
+        answer();
+        assert!(device.is_finished(&ticket));
+        device.abandon(ticket);
+        assert_eq!(pool.counts().pool_used_bytes, 10 * 4096);
+        // 2. It comes before, and nobody has looked. 3. It comes after.
+        let (second, third) = (start(), start());
+        answer();
+        device.abandon(second);
+        device.abandon(third);
+        answer();
+    }
+    drop(device);
+    assert_eq!(pool.counts().pool_used_bytes, 0);
+}
+
+#[test]
+fn a_buffer_of_another_device_is_refused() {
+    let pool = pool(64, WhenFull::Fail);
+    let fakes = [Arc::new(Fake::new(ALL, 1, 16)), Arc::new(Fake::new(ALL, 1, 16))];
+    let other = device(&fakes[1], &self::pool(64, WhenFull::Fail));
+    let device = device(&fakes[0], &pool);
+    let buffer = Arc::new(other.buffer(4096).unwrap());
+    let refused = ChannelError::Dma(DmaError::OtherDevice);
+    let mut head = [0; 16];
+    for (data, reply_data) in
+        [(Source::Buffer(&buffer, 0, 10), Sink::Empty), (Source::Empty, Sink::Buffer(&buffer, 0, 10))]
+    {
+        let message = Message { head: &[1; 40], data, reply_head: &mut head, reply_data };
+        assert_eq!(device.call(0, message), Err(refused.clone()));
+    }
+    let part = || Some((Arc::clone(&buffer), 0..10));
+    for (data, reply_data) in [(part(), None), (None, part())] {
+        let message = OwnedMessage { head: vec![1; 40], data, reply_head_len: 16, reply_data };
+        assert_eq!(device.start(0, message).err(), Some(refused.clone()));
+    }
+    assert!(fakes[0].pop(1).is_none(), "nothing was sent");
+    assert_eq!(Errno::from(refused), Errno::INVAL);
 }

@@ -176,15 +176,15 @@ impl Fake {
         }
     }
 
-    /// Marks a chain used, and interrupts if the driver wants it.
-    pub(crate) fn push(&self, queue: usize, id: u32, written: u32) {
-        self.push_with_index(queue, id, written, 1);
+    /// Marks a chain used, and interrupts if the driver wants it; returns whether it does.
+    pub(crate) fn push(&self, queue: usize, id: u32, written: u32) -> bool {
+        self.push_with_index(queue, id, written, 1)
     }
 
     /// As `push`, and advances the index by `step`, which is 1 for an honest device.
-    pub(crate) fn push_with_index(&self, queue: usize, id: u32, written: u32, step: u16) {
+    pub(crate) fn push_with_index(&self, queue: usize, id: u32, written: u32, step: u16) -> bool {
         let mut state = self.state.lock().unwrap();
-        let Some(ring) = state.queues[queue].ring.as_mut() else { return };
+        let Some(ring) = state.queues[queue].ring.as_mut() else { return false };
         let len = usize::from(ring.len);
         let used = at(ring.addresses.used, 6 + 8 * len);
         let element = 4 + 8 * (usize::from(ring.used) % len);
@@ -205,6 +205,7 @@ impl Fake {
             state.queues[queue].interrupts += 1;
             self.changed.notify_all();
         }
+        is_wanted
     }
 
     /// Answers every request of a queue with `answer` until the driver resets the device.

@@ -48,12 +48,16 @@ fn misbehave(fake: &Fake, deeds: &[Deed]) {
                 let written = chain.reply(&echo(&chain));
                 fake.push(1, head, written);
             }
-            Deed::Use { id, written, step } => fake.push_with_index(1, id, written, step),
+            Deed::Use { id, written, step } => {
+                fake.push_with_index(1, id, written, step);
+            }
             Deed::UseTwice => {
                 fake.push(1, head, 0);
                 fake.push(1, head, 0);
             }
-            Deed::Overstate(by) => fake.push(1, head, chain.room() as u32 + by),
+            Deed::Overstate(by) => {
+                fake.push(1, head, chain.room() as u32 + by);
+            }
         });
     }
     fake.vanish();

@@ -5,16 +5,18 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
     },
     task::{Context, Poll, Wake, Waker},
     thread,
+    time::{Duration, Instant},
 };
 
 use transom_conformance::memfs::MemFs;
 use transom_guest::{
     Errno,
-    channel::Channel,
+    channel::{Channel, ChannelError},
     device::{Settings, VirtioFs},
     session::{Caller, Pending, Request, Session, SessionConfig},
 };
@@ -27,12 +29,15 @@ use transom_wire::{
 use zerocopy::FromZeros as _;
 
 use crate::{
-    fake::{ALL, Chain, Fake, FakeTransport},
+    calls::call,
+    fake::{ALL, Chain, EVENT_IDX, Fake, FakeTransport},
     platform::{Device, SLEEPING, Threads, device, direct},
 };
 
 const CALLER: Caller<'static> = Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0, queue: 0, interrupt: None };
 const IN_FLIGHT: usize = 16;
+/// Longer than anything here takes, unless it waits forever.
+const FOREVER: Duration = Duration::from_secs(60);
 
 /// Marks its task as ready.
 struct Ready(Mutex<Vec<usize>>, AtomicUsize);
@@ -78,9 +83,14 @@ fn answer(server: &Server<MemFs>, chain: &Chain) -> Vec<u8> {
     room
 }
 
-/// Serves a request queue: `batch` requests at a time, the last first, and calls `used` after each batch of more than
-/// one. Until `at_once` requests have been served, they are served one by one.
-fn serve(fake: Arc<Fake>, batch: usize, at_once: usize, used: impl Fn() + Send + 'static) -> thread::JoinHandle<()> {
+/// Serves a request queue: `batch` requests at a time, the last first, and calls `interrupt` after each batch for which
+/// the driver wants an interrupt. Until `at_once` requests have been served, they are served one by one.
+fn serve(
+    fake: Arc<Fake>,
+    batch: usize,
+    at_once: usize,
+    interrupt: impl Fn() + Send + 'static,
+) -> thread::JoinHandle<()> {
     let server = Server::new(MemFs::default());
     thread::spawn(move || {
         let mut served = 0;
@@ -91,13 +101,16 @@ fn serve(fake: Arc<Fake>, batch: usize, at_once: usize, used: impl Fn() + Send +
                 chains.push(chain);
             }
             served += chains.len();
+            let mut is_wanted = false;
             while let Some(chain) = chains.pop() {
                 fake.while_running(1, || {
                     let written = chain.reply(&answer(&server, &chain));
-                    fake.push(1, chain.head.into(), written);
+                    is_wanted |= fake.push(1, chain.head.into(), written);
                 });
             }
-            used();
+            if is_wanted {
+                interrupt();
+            }
         }
     })
 }
@@ -150,24 +163,70 @@ fn sixteen_operations_are_in_flight_on_one_thread_and_end_in_any_order() {
 
 #[test]
 fn an_interrupt_handler_wakes_the_tasks() {
+    for features in [ALL, ALL & !EVENT_IDX] {
+        let fake = Arc::new(Fake::new(features, 1, 64));
+        let device = Arc::new(device(&fake, SLEEPING));
+        let handler = Arc::downgrade(&device);
+        let server = serve(Arc::clone(&fake), IN_FLIGHT, 1, move || {
+            if let Some(device) = handler.upgrade() {
+                device.interrupt(1);
+            }
+        });
+        let session = begin(&device);
+        let tasks =
+            (0..IN_FLIGHT).map(|number| Box::pin(use_a_file(&session, number)) as Pin<Box<dyn Future<Output = _>>>);
+        // The thread that runs the tasks never looks at the device.
+        run(tasks.collect(), |is_ready| {
+            let begin = Instant::now();
+            while !is_ready() {
+                if begin.elapsed() > FOREVER {
+                    fake.vanish();
+                    panic!("no interrupt was requested for a reply");
+                }
+                thread::yield_now();
+            }
+        });
+        fake.vanish();
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn a_driver_that_does_not_lead_sees_a_change_that_comes_without_a_reply() {
     let fake = Arc::new(Fake::new(ALL, 1, 64));
     let device = Arc::new(device(&fake, SLEEPING));
-    let handler = Arc::downgrade(&device);
-    let server = serve(Arc::clone(&fake), IN_FLIGHT, 1, move || {
-        if let Some(device) = handler.upgrade() {
-            device.interrupt(1);
-        }
-    });
-    let session = begin(&device);
-    let tasks = (0..IN_FLIGHT).map(|number| Box::pin(use_a_file(&session, number)) as Pin<Box<dyn Future<Output = _>>>);
-    // The thread that runs the tasks never looks at the device.
-    run(tasks.collect(), |is_ready| {
-        while !is_ready() {
-            thread::yield_now();
-        }
-    });
+    let leader = {
+        let device = Arc::clone(&device);
+        thread::spawn(move || call(&device, 0, &[1; 40], &[]))
+    };
+    while device.queue_counts(1).unwrap().sleeps == 0 {
+        thread::yield_now();
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = mpsc::channel();
+    let driver = {
+        let (device, is_over) = (Arc::clone(&device), Arc::clone(&is_over));
+        thread::spawn(move || {
+            let mut looks = 0;
+            device.drive(0, &mut || {
+                looks += 1;
+                if looks == 1 {
+                    sender.send(()).unwrap();
+                }
+                is_over.load(Ordering::SeqCst)
+            });
+            sender.send(()).unwrap();
+        })
+    };
+    receiver.recv().unwrap();
+    // Most likely, it sleeps by now; either way, it has to see this.
+    thread::sleep(Duration::from_millis(50));
+    is_over.store(true, Ordering::SeqCst);
+    let outcome = receiver.recv_timeout(FOREVER);
     fake.vanish();
-    server.join().unwrap();
+    assert_eq!(leader.join().unwrap(), Err(ChannelError::Gone));
+    driver.join().unwrap();
+    outcome.expect("the driver sleeps until there is a reply");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod interrupts;
 mod memory;
 mod operations;
 mod peer;
+mod pending;
 mod scenarios;
 mod script;
 mod unknown;

@@ -86,8 +86,12 @@ impl Channel for Script {
     }
 
     fn start(&self, _: u16, message: OwnedMessage) -> Result<Ticket, ChannelError> {
-        let room = message.reply_head_len + message.reply_data.map_or(0, |(_, range)| range.len());
+        let room = message.reply_head_len + message.reply_data.as_ref().map_or(0, |(_, range)| range.len());
         let (mut head, written) = self.reply(&message.head, room);
+        let data = head.split_off(head.len().min(message.reply_head_len));
+        if let Some((buffer, range)) = message.reply_data {
+            buffer.write(range.start, &data[..data.len().min(range.len())]);
+        }
         head.resize(message.reply_head_len, 0);
         let mut started = self.started.lock().unwrap();
         started.push(Some(OwnedReply { head, written }));
