@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "a mapping is made of a pointer, which the caller vouches for")]
 
 mod bounce;
+mod buffer;
 mod choose;
 mod counters;
 mod direct;
@@ -18,11 +19,12 @@ use core::ptr::NonNull;
 use thiserror::Error;
 
 pub use bounce::{Bounce, WhenFull};
+pub use buffer::DmaBuffer;
 pub use choose::{ACCESS_PLATFORM, DmaChoice};
 pub use counters::DmaCounts;
 pub use direct::{Direct, DirectMemory};
 pub(crate) use lent::Lent;
-pub use memory::{DmaBuffer, DmaMemory};
+pub use memory::DmaMemory;
 
 /// Makes memory reachable by one device.
 pub trait DmaOps: Send + Sync {

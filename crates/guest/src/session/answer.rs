@@ -76,9 +76,10 @@ structures! {
     PollOut: |_session, sent, out| Ok(out);
     StatfsOut: |_session, sent, out| Ok(out);
     StatxOut: |session, sent, out| session.checked_statx(out);
-    WriteOut: |session, sent, out| match sent.opcode() {
-        Opcode::CopyFileRange => sent.number(session, out.size.get().into()).map(|_| out),
-        _ => session.taken(&out, sent.data_len).map(|_| out),
+    WriteOut: |session, sent, out| if sent.opcode() == Opcode::CopyFileRange {
+        sent.number(session, out.size.get().into()).map(|_| out)
+    } else {
+        session.taken(&out, sent.data_len).map(|_| out)
     };
 }
 

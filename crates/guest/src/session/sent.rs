@@ -41,32 +41,9 @@ impl Sent {
         data_len: usize,
         room: Option<&(Arc<DmaBuffer>, Range<usize>)>,
     ) -> Self {
-        let text = match opcode {
-            Opcode::Readlink | Opcode::Listxattr => room.map(|(buffer, range)| (Arc::clone(buffer), range.clone())),
-            _ => None,
-        };
-        let file_type = match opcode {
-            Opcode::Create | Opcode::Tmpfile => Some(S_IFREG),
-            Opcode::Mkdir => Some(S_IFDIR),
-            Opcode::Symlink => Some(S_IFLNK),
-            Opcode::Mknod => args::<MknodIn>(head).map(|args| match args.mode.get() & S_IFMT {
-                0 => S_IFREG,
-                file_type => file_type,
-            }),
-            _ => None,
-        };
-        let numbers = match opcode {
-            Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
-                0..=args::<CopyFileRangeIn>(head).map_or(0, |args| args.len.get())
-            }
-            Opcode::Lseek => {
-                let args = args::<LseekIn>(head).filter(|args| [SEEK_DATA, SEEK_HOLE].contains(&args.whence.get()));
-                args.map_or(0, |args| args.offset.get())..=i64::MAX as u64
-            }
-            Opcode::Getxattr => 0..=XATTR_VALUE_LEN_MAX as u64,
-            Opcode::Listxattr => 0..=XATTR_LIST_LEN_MAX as u64,
-            _ => 0..=u64::MAX,
-        };
+        let has_text = matches!(opcode, Opcode::Readlink | Opcode::Listxattr);
+        let text = room.filter(|_| has_text).map(|(buffer, range)| (Arc::clone(buffer), range.clone()));
+        let (file_type, numbers) = (file_type(opcode, head), numbers(opcode, head));
         Self { opcode, data_len, has_room: room.is_some(), text, file_type, numbers }
     }
 
@@ -76,10 +53,10 @@ impl Sent {
 
     /// Checks an entry: only LOOKUP may find none, and a file that was made has the type that was asked for.
     pub(super) fn entry<P: Platform>(&self, session: &Session<P>, entry: EntryOut) -> Result<EntryOut, Errno> {
-        match self.opcode {
-            Opcode::Lookup => session.found_entry(entry),
-            _ => session.new_entry(entry, self.file_type),
+        if self.opcode == Opcode::Lookup {
+            return session.found_entry(entry);
         }
+        session.new_entry(entry, self.file_type)
     }
 
     /// Checks the number in the reply.
@@ -100,11 +77,43 @@ impl Sent {
         if let Some((buffer, range)) = &self.text {
             buffer.read(range.start, &mut bytes);
         }
-        let is_possible = match self.opcode {
-            Opcode::Readlink => !bytes.is_empty() && !bytes.contains(&0),
-            _ => is_list(&bytes),
-        };
+        let is_target = self.opcode == Opcode::Readlink;
+        let is_possible = if is_target { !bytes.is_empty() && !bytes.contains(&0) } else { is_list(&bytes) };
         if is_possible { Ok(len) } else { Err(session.impossible_eio()) }
+    }
+}
+
+/// Returns the type of the file that an operation makes, if it makes one.
+fn file_type(opcode: Opcode, head: &[u8]) -> Option<u32> {
+    if matches!(opcode, Opcode::Create | Opcode::Tmpfile) {
+        Some(S_IFREG)
+    } else if opcode == Opcode::Mkdir {
+        Some(S_IFDIR)
+    } else if opcode == Opcode::Symlink {
+        Some(S_IFLNK)
+    } else if opcode == Opcode::Mknod {
+        args::<MknodIn>(head).map(|args| match args.mode.get() & S_IFMT {
+            0 => S_IFREG,
+            file_type => file_type,
+        })
+    } else {
+        None
+    }
+}
+
+/// Returns what the number in the reply to an operation may be.
+fn numbers(opcode: Opcode, head: &[u8]) -> RangeInclusive<u64> {
+    if matches!(opcode, Opcode::CopyFileRange | Opcode::CopyFileRange64) {
+        0..=args::<CopyFileRangeIn>(head).map_or(0, |args| args.len.get())
+    } else if opcode == Opcode::Lseek {
+        let args = args::<LseekIn>(head).filter(|args| [SEEK_DATA, SEEK_HOLE].contains(&args.whence.get()));
+        args.map_or(0, |args| args.offset.get())..=i64::MAX as u64
+    } else if opcode == Opcode::Getxattr {
+        0..=XATTR_VALUE_LEN_MAX as u64
+    } else if opcode == Opcode::Listxattr {
+        0..=XATTR_LIST_LEN_MAX as u64
+    } else {
+        0..=u64::MAX
     }
 }
 
