@@ -187,7 +187,7 @@ pub(crate) fn layout(dir: &Path, layers: &[Vec<u8>], name: &str) {
     fs::write(dir.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
 }
 
-/// Gives the image of a layout another name.
+/// Renames the image of a layout.
 pub(crate) fn add_name(dir: &Path, name: &str) {
     let mut index: Value = serde_json::from_slice(&fs::read(dir.join("index.json")).unwrap()).unwrap();
     let mut descriptor = index["manifests"][0].clone();
