@@ -48,9 +48,10 @@ fn taken(path: &Path) -> u64 {
     found.blocks() * 512 + below
 }
 
-/// Each way ends with ENOSPC, and leaves nothing; the last one leaves a full share.
+/// Each way ends with ENOSPC, and leaves nothing; the last one leaves a full share. Replaced files count until the guest's
+/// kernel has sent RELEASE and FORGET, which it does after `close` and `rename` have returned: hence `patient`.
 const ATTACK: &str = r#"
-import ctypes, errno, os
+import ctypes, errno, os, time
 libc = ctypes.CDLL(None, use_errno=True)
 MIB = 1 << 20
 def full(what, step):
@@ -80,8 +81,15 @@ held = []
 def unlinked(n):
     h = opened('d'); os.unlink('d'); held.append(h); written(h, b'x' * MIB, 0)
 full('unlinked', unlinked); [os.close(h) for h in held]
+def patient(fd):
+    deadline = time.monotonic() + 60
+    while True:
+        try: return written(fd, b'x' * MIB, 0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or time.monotonic() > deadline: raise
+            time.sleep(0.01)
 for n in range(40):
-    h = opened('e'); written(h, b'x' * MIB, 0); os.close(h); os.rename('e', 'f')
+    h = opened('e'); patient(h); os.close(h); os.rename('e', 'f')
 print('replaced')
 s = os.statvfs('.'); print('statfs', s.f_blocks * s.f_frsize <= 8 * MIB, s.f_bavail * s.f_frsize <= 8 * MIB)
 g = opened('rest'); full('again', lambda n: written(g, b'x' * 65536, n * 65536))
