@@ -10,6 +10,8 @@ fn main() -> anyhow::Result<()> {
         ("requests", seeds::requests()),
         ("guest_device", seeds::guest_device()),
         ("guest_replies", seeds::guest_replies()),
+        ("migration", seeds::migration()),
+        ("announcement", seeds::announcement()),
     ];
     for (target, seeds) in targets {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);

@@ -3,10 +3,11 @@
 use transom_host::server::Server;
 use transom_wire::{
     Opcode,
+    agent::AGENT_GID,
     header::InHeader,
     ops::init::{InitFlags, InitIn},
 };
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{answer::answer, input::Input, null::Null};
 
@@ -17,7 +18,8 @@ pub(super) const PREFIX_LEN: usize = 4;
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let (features, piece, room) = (input.byte(), input.byte(), input.u16());
-    let server = Server::new(Null);
+    let header = InHeader::read_from_prefix(input.0).ok();
+    let server = Server::new(Null { is_agents: header.is_some_and(|(header, _)| header.gid.get() == AGENT_GID) });
     if features & 1 != 0 {
         let flags = if features & 2 != 0 { InitFlags::all() } else { InitFlags::empty() };
         answer(&server, &init(flags), usize::MAX, 80);

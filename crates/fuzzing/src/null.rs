@@ -2,7 +2,10 @@
 
 use transom_host::{
     Errno,
-    server::{Call, Context, End, FileSystem, InitAnswer, InitOffer, IoctlReply, Serve, XattrReply},
+    server::{
+        AgentCall, AgentReply, Call, Changing, Context, End, FileSystem, InitAnswer, InitOffer, IoctlReply, Serve,
+        XattrReply,
+    },
 };
 use transom_wire::{
     Name,
@@ -17,7 +20,10 @@ use transom_wire::{
 };
 
 /// Says yes.
-pub(super) struct Null;
+pub(super) struct Null {
+    /// Whether requests are those of the agent in a guest, which must change nothing.
+    pub(super) is_agents: bool,
+}
 
 fn check(name: Name<'_>) {
     let bytes = name.as_bytes();
@@ -52,6 +58,37 @@ impl FileSystem for Null {
     }
 
     fn destroy(&self, _: End) {}
+
+    fn serve_agent(&self, _: &Context<'_>, call: AgentCall<'_>) -> Result<AgentReply, Errno> {
+        assert!(self.is_agents);
+        Ok(match call {
+            AgentCall::Lookup(_, name) => {
+                check(name);
+                AgentReply::Usual
+            }
+            AgentCall::Getattr(_) => AgentReply::Usual,
+            AgentCall::Make(_, name, _) => {
+                check(name);
+                AgentReply::Entry(EntryOut::default())
+            }
+            AgentCall::Remove(_, name, _) => {
+                check(name);
+                AgentReply::Done
+            }
+            AgentCall::Rename((_, old), (_, new), _) => {
+                check(old);
+                check(new);
+                AgentReply::Done
+            }
+            AgentCall::Open(..) => AgentReply::Opened(OpenOut::default()),
+            AgentCall::Setattr(..) => AgentReply::Attributes(AttrOut::default()),
+        })
+    }
+
+    fn changing<T>(&self, request: &Changing<'_>, serve: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        assert!(!self.is_agents, "a change by the agent: {request:?}");
+        serve()
+    }
 }
 
 impl Serve<Lookup> for Null {

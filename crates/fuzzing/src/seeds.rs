@@ -1,7 +1,11 @@
 //! Initial inputs of the fuzzers: one valid message of each operation, and a session that does a little of everything.
 
+use std::mem::offset_of;
+
 use transom_wire::{
-    OPCODE_LIMIT, Opcode, Row,
+    NodeId, OPCODE_LIMIT, Opcode, Row,
+    agent::{AGENT_GID, Change, EXCHANGE_LEN, Kind, Writer},
+    header::InHeader,
     operation::{Effect, MadeType, RestKind},
 };
 
@@ -21,13 +25,38 @@ pub struct Seed {
 /// Begins the inputs of [`decode`](super::decode): a session with every feature, pieces of 7 bytes, ample room.
 const PREFIX: [u8; PREFIX_LEN] = [3, 7, 0, 16];
 
-/// One message of each operation with arguments of zeros and good names, for [`decode`](super::decode).
+/// One message of each operation with arguments of zeros and good names, and the same from the agent in a guest, for
+/// [`decode`](super::decode).
 pub fn decode() -> Vec<Seed> {
-    let seed = |&opcode: &Opcode| Seed {
+    let plain = |&opcode: &Opcode| Seed {
         name: opcode.name().into(),
         bytes: [&PREFIX[..], &message(opcode as u32, 1, &body(opcode))].concat(),
     };
-    Opcode::ALL.iter().map(seed).collect()
+    let agents = |opcode: &Opcode| {
+        let mut seed = plain(opcode);
+        seed.name.insert_str(0, "agent-");
+        let gid = PREFIX_LEN + offset_of!(InHeader, gid);
+        seed.bytes[gid..gid + 4].copy_from_slice(&AGENT_GID.to_le_bytes());
+        seed
+    };
+    Opcode::ALL.iter().flat_map(|opcode| [plain(opcode), agents(opcode)]).collect()
+}
+
+/// Changes of every kind, with long and short names, for [`announcement`](super::announcement).
+pub fn announcement() -> Vec<Seed> {
+    let names: [(&str, &[u8], &[u8]); 3] = [("none", b"", b""), ("short", b"a", b"new"), ("long", &[b'x'; 255], b"y")];
+    let seed = |(label, name, new_name): (&str, &[u8], &[u8])| {
+        let mut bytes = [0; EXCHANGE_LEN];
+        let mut writer = Writer::new(&mut bytes);
+        for kind in Kind::ALL {
+            let change = Change { kind, file_type: 8, parent: NodeId(1), name, new_parent: NodeId(2), new_name };
+            assert!(writer.push(&change), "{label}");
+        }
+        let used = writer.used();
+        writer.finish(label == "none");
+        Seed { name: label.into(), bytes: bytes[..used].to_vec() }
+    };
+    names.map(seed).into()
 }
 
 /// A session, for [`requests`](super::requests).

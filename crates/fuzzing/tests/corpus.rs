@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use transom_fuzzing::{decode, guest, migration, requests, seeds, seeds::Seed};
+use transom_fuzzing::{announcement, decode, guest, migration, requests, seeds, seeds::Seed};
 
 /// Bytes of all corpora together; they are part of every clone.
 const CORPORA_BYTES_MAX: u64 = 1 << 20;
@@ -48,4 +48,9 @@ fn every_server_of_the_corpus_is_borne() {
 #[test]
 fn every_state_of_the_corpus_is_read_or_refused() {
     assert!(replay("migration", seeds::migration(), migration::run) < CORPORA_BYTES_MAX / 8);
+}
+
+#[test]
+fn every_announcement_of_the_corpus_is_read_or_refused() {
+    assert!(replay("announcement", seeds::announcement(), announcement::run) < CORPORA_BYTES_MAX / 8);
 }

@@ -125,20 +125,21 @@ pub struct Change<'a> {
 pub struct Malformed;
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::Created,
+        Self::Removed,
+        Self::Renamed,
+        Self::Exchanged,
+        Self::Modified,
+        Self::Written,
+        Self::Attributes,
+        Self::Closed,
+        Self::Stale,
+    ];
+
     fn from_u8(kind: u8) -> Option<Self> {
-        [
-            Self::Created,
-            Self::Removed,
-            Self::Renamed,
-            Self::Exchanged,
-            Self::Modified,
-            Self::Written,
-            Self::Attributes,
-            Self::Closed,
-            Self::Stale,
-        ]
-        .into_iter()
-        .find(|known| *known as u8 == kind)
+        Self::ALL.into_iter().find(|known| *known as u8 == kind)
     }
 }
 
@@ -185,6 +186,11 @@ impl<'a> Writer<'a> {
         self.used = end;
         self.count += 1;
         true
+    }
+
+    /// Returns the bytes of the announcement so far, its head included.
+    pub fn used(&self) -> usize {
+        self.used
     }
 
     /// Writes the head; returns the number of changes.
