@@ -40,7 +40,7 @@ enum What {
     },
     /// QEMU with a device that supports DAX windows; prints its command, one argument on each line
     Qemu {
-        /// Any QEMU for this architecture instead: aarch64 or riscv64
+        /// For this architecture instead: aarch64 or riscv64
         #[arg(value_name = "ARCHITECTURE")]
         architecture: Option<Architecture>,
     },

@@ -40,7 +40,7 @@ impl Tools<'_> {
             return Ok(program);
         }
         let suite = Packages::own_suite().map_err(|_| missing_qemu(Path::new(QEMU)))?;
-        let request = request(&suite);
+        let request = request(&suite, &[QEMU_PACKAGE]);
         match self.packages.cached(&request)? {
             Some(prefix) => program_in(&prefix, QEMU),
             None if may_fetch => program_in(&self.packages.fetch(&request)?, QEMU),
@@ -62,50 +62,61 @@ impl Tools<'_> {
                 .then_some(program)
                 .ok_or_else(|| Error::Usage(format!("{path:?} has no {WINDOW_DEVICE}: DAX needs QEMU 11.1 or newer")));
         }
-        if let Some(program) = on_path(QEMU).filter(|program| self.has_window(program)) {
+        self.newest(QEMU, &[QEMU_PACKAGE])
+    }
+
+    /// Returns the QEMU `name` with that device: the one in `PATH`, or a cached one, or one fetched now. `packages` may
+    /// contain it, the one of newer releases first.
+    pub(super) fn newest(&self, name: &str, packages: &[&str]) -> Result<Program> {
+        if let Some(program) = on_path(name).filter(|program| self.has_window(program)) {
             return Ok(program);
         }
-        for prefix in self.cached_qemus()? {
-            let program = program_in(&prefix, QEMU)?;
+        for prefix in self.cached_qemus(packages)? {
+            let program = program_in(&prefix, name)?;
             if self.has_window(&program) {
                 return Ok(program);
             }
         }
-        program_in(&self.fetch_new_enough()?, QEMU)
+        program_in(&self.fetch_new_enough(name, packages)?, name)
     }
 
     /// Returns the cached packages of QEMU, the newest first.
-    fn cached_qemus(&self) -> Result<Vec<Prefix>> {
+    fn cached_qemus(&self, packages: &[&str]) -> Result<Vec<Prefix>> {
         let suites = fs::read_dir(self.cache().join("packages")).into_iter().flatten().flatten();
         let mut found = Vec::new();
         for suite in suites {
-            found.extend(self.packages.cached(&request(&suite.file_name().to_string_lossy()))?);
+            for package in packages {
+                let cached = self.packages.cached(&request(&suite.file_name().to_string_lossy(), &[package]))?;
+                found.extend(cached.map(|prefix| (version_of(&prefix, package), prefix)));
+            }
         }
-        found.sort_by_key(|prefix| std::cmp::Reverse(version_of(prefix)));
-        Ok(found)
+        found.sort_by(|(one, _), (other, _)| other.cmp(one));
+        Ok(found.into_iter().map(|(_, prefix)| prefix).collect())
     }
 
     /// Fetches the first QEMU that is new enough, trying the nearest releases first.
-    fn fetch_new_enough(&self) -> Result<Prefix> {
+    fn fetch_new_enough(&self, name: &str, packages: &[&str]) -> Result<Prefix> {
         self.packages
             .report()
-            .say("DAX needs QEMU 11.1, which is not installed: fetching it into the cache (only once)");
+            .say(&format!("DAX needs {name} 11.1, which is not installed: fetching it into the cache (only once)"));
         let own = Packages::own_suite()?;
         let backports = format!("{own}-backports");
         let mut seen = Vec::new();
         for suite in [own.as_str(), backports.as_str(), "stable-backports", "testing", "unstable"] {
-            match self.packages.candidate(suite, QEMU_PACKAGE) {
-                Ok(Some(candidate)) if is_new_enough(&candidate.version) => {
-                    return Ok(self.packages.fetch(&request(suite))?);
+            for package in packages {
+                match self.packages.candidate(suite, package) {
+                    Ok(Some(candidate)) if is_new_enough(&candidate.version) => {
+                        return Ok(self.packages.fetch(&request(suite, &[package]))?);
+                    }
+                    Ok(Some(candidate)) => seen.push(format!("{} in {suite}", candidate.version)),
+                    Ok(None) | Err(PackageError::NoSuite { .. }) => {}
+                    Err(error) => return Err(error.into()),
                 }
-                Ok(Some(candidate)) => seen.push(format!("{} in {suite}", candidate.version)),
-                Ok(None) | Err(PackageError::NoSuite { .. }) => {}
-                Err(error) => return Err(error.into()),
             }
         }
         Err(Error::Missing {
             what: "an emulator with DAX windows",
-            path: QEMU.into(),
+            path: name.into(),
             advice: format!("the distribution has {}; name QEMU 11.1 or newer with --qemu", seen.join(", ")),
         })
     }
@@ -126,7 +137,7 @@ impl Tools<'_> {
 
     /// Returns the file for the result, named after the program's arguments, size and modification time.
     fn answer(&self, program: &Program) -> Option<PathBuf> {
-        let file = program.words.iter().rev().map(Path::new).find(|word| word.ends_with(QEMU) && word.is_file());
+        let file = program.words.iter().rev().map(Path::new).find(|word| is_qemu(word) && word.is_file());
         let metadata = file.or(program.words.first().map(Path::new))?.metadata().ok()?;
         let words: Vec<&[u8]> = program.words.iter().map(|word| word.as_encoded_bytes()).collect();
         let version = format!("{} {:?}", metadata.len(), metadata.modified().ok()?);
@@ -135,18 +146,21 @@ impl Tools<'_> {
     }
 }
 
-pub(super) fn on_path(name: &str) -> Option<Program> {
+fn is_qemu(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("qemu-system-"))
+}
+
+fn on_path(name: &str) -> Option<Program> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).find_map(|dir| Program::at(&dir.join(name)))
 }
 
-fn request(suite: &str) -> Request<'_> {
-    let freshness = Freshness::Cached;
-    Request { suite, packages: &[QEMU_PACKAGE], closure: Closure::WithDependencies, freshness }
+fn request<'a>(suite: &'a str, packages: &'a [&'a str]) -> Request<'a> {
+    Request { suite, packages, closure: Closure::WithDependencies, freshness: Freshness::Cached }
 }
 
 /// Returns the QEMU `name` of unpacked packages, with their firmware and modules.
-pub(super) fn program_in(prefix: &Prefix, name: &str) -> Result<Program> {
+fn program_in(prefix: &Prefix, name: &str) -> Result<Program> {
     let command = prefix.command(&format!("usr/bin/{name}"))?;
     let mut words = vec![command.get_program().to_owned()];
     words.extend(command.get_args().map(ToOwned::to_owned));
@@ -171,8 +185,8 @@ fn is_new_enough(version: &str) -> bool {
     upstream(version).as_slice() >= &WITH_WINDOW[..]
 }
 
-fn version_of(prefix: &Prefix) -> Vec<u32> {
-    upstream(prefix.version_of(&format!("{QEMU_PACKAGE}=")).unwrap_or_default())
+fn version_of(prefix: &Prefix, package: &str) -> Vec<u32> {
+    upstream(prefix.version_of(&format!("{package}=")).unwrap_or_default())
 }
 
 /// Returns the numbers of a package version, without its epoch.

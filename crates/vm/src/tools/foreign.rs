@@ -1,15 +1,9 @@
 //! QEMU for other architectures than this machine's, on which the bare-metal kernel is tested.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, str::FromStr};
 
-use super::{
-    Program, Tools,
-    emulator::{on_path, program_in},
-};
-use crate::{
-    Error, Result,
-    packages::{Closure, Freshness, Packages, Request},
-};
+use super::{Program, Tools};
+use crate::Result;
 
 /// An architecture that QEMU translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,36 +50,14 @@ impl FromStr for Architecture {
 }
 
 impl Tools<'_> {
-    /// Returns QEMU for `architecture`: the one in `PATH`, or a cached one, or one fetched now into the cache.
+    /// Returns QEMU for `architecture` with the device that has a DAX window: the one in `PATH`, or a cached one, or
+    /// one fetched now into the cache.
     ///
     /// # Errors
     ///
     /// Returns an error if none is found or fetched.
     pub fn qemu_of(&self, architecture: Architecture) -> Result<Program> {
-        let name = architecture.program();
-        if let Some(program) = on_path(&name) {
-            return Ok(program);
-        }
-        let suite = Packages::own_suite()?;
-        let request = |package| {
-            let packages = std::slice::from_ref(package);
-            Request { suite: &suite, packages, closure: Closure::WithDependencies, freshness: Freshness::Cached }
-        };
-        for package in architecture.packages() {
-            if let Some(prefix) = self.packages.cached(&request(package))? {
-                return program_in(&prefix, &name);
-            }
-        }
-        for package in architecture.packages() {
-            if self.packages.candidate(&suite, package)?.is_some() {
-                return program_in(&self.packages.fetch(&request(package))?, &name);
-            }
-        }
-        Err(Error::Missing {
-            what: "the emulator",
-            path: PathBuf::from(name),
-            advice: format!("install it (Debian: apt-get install {})", architecture.packages().join(", or ")),
-        })
+        self.newest(&architecture.program(), architecture.packages())
     }
 }
 
