@@ -13,9 +13,8 @@ use core::{
 
 use linked_list_allocator::Heap;
 use transom_guest::{
-    dax::MappedWindow,
     dma::{DirectMemory, DmaMemory},
-    transport::{ShmRegion, TransportError, VolatileRegisters},
+    transport::{TransportError, VolatileRegisters},
 };
 
 use super::{arch, lock::Lock};
@@ -64,15 +63,6 @@ pub(super) fn heap_len() -> usize {
 /// Returns the number of bytes of the heap that are in use.
 pub(super) fn used() -> usize {
     HEAP.0.lock().used()
-}
-
-/// Returns a device's window, without the part that is not mapped to itself.
-pub(super) fn window(region: ShmRegion) -> MappedWindow {
-    let len_bytes = region.len_bytes.min(arch::IDENTITY_LEN.saturating_sub(region.address));
-    let start = NonNull::new(region.address as *mut u8).unwrap_or(NonNull::dangling());
-    let len_bytes = if region.address == 0 { 0 } else { len_bytes };
-    // SAFETY: addresses below `IDENTITY_LEN` are mapped permanently, and a device's region is not memory of the kernel.
-    unsafe { MappedWindow::new(start, len_bytes as usize) }
 }
 
 /// Returns the registers of a device at a physical address, if they are mapped.

@@ -5,17 +5,26 @@
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
 mod arch;
 mod console;
+mod copy;
 mod dma;
+mod dma_cost;
+mod entry;
 mod interrupts;
+mod jobs;
 mod lock;
+mod mapping;
 mod memory;
+mod page;
 mod parallel;
 mod platform;
 mod processors;
 mod scenario;
 mod share;
+mod tables;
 #[cfg(not(target_arch = "x86_64"))]
 mod virt;
+mod walk;
+mod window;
 
 use alloc::{format, string::String, sync::Arc, vec::Vec};
 use core::panic::PanicInfo;

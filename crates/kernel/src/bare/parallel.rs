@@ -10,6 +10,7 @@ use super::{
     console::say,
     interrupts::{self, VECTORS},
     platform::{Bare, LOST_NS},
+    jobs,
     processors::{self, PROCESSORS_MAX, Tally},
     scenario::expect,
     share::Share,
@@ -46,7 +47,7 @@ pub(super) fn run(share: &Share, name: &str, queues: Queues) -> Result<(), Failu
         }
         let fs_of = |number: u16| share.fs().with_queue(if queues == Queues::Own { number } else { 0 });
         let (ours, theirs) = (fs_of(0), fs_of(1));
-        processors::on_both(move || work(&ours, round), move || work(&theirs, round));
+        jobs::on_both(move || work(&ours, round), move || work(&theirs, round));
         round += 1;
     }
     let after = requests(share);

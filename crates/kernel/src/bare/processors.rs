@@ -1,14 +1,8 @@
-//! The machine's processors: what each keeps for itself, and work for the second one.
-//!
-//! The first processor runs the kernel. The second one, once it is started, runs one job at a time that the first one
-//! gives it. A processor without work halts; whoever has something for it calls it, by an interrupt.
+//! The machine's processors: what each keeps for itself. `jobs` gives the second one work.
 
-use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use transom_guest::{Errno, platform::Event as _};
-
-use super::{Failure, arch, lock::Lock, platform::Event};
+use super::arch;
 
 /// The number of processors that the kernel can use.
 pub(super) const PROCESSORS_MAX: usize = 2;
@@ -43,10 +37,6 @@ static PROCESSORS: [Processor; PROCESSORS_MAX] = [const { Processor::new() }; PR
 /// Processors that run.
 static RUNNING: AtomicUsize = AtomicUsize::new(1);
 
-/// The second processor's work, and whether it has done it.
-static JOB: Lock<Option<Box<dyn FnOnce() + Send>>> = Lock::new(None);
-static IS_DONE: AtomicBool = AtomicBool::new(false);
-
 /// Returns the calling processor.
 pub(super) fn this() -> &'static Processor {
     &PROCESSORS[arch::number()]
@@ -55,6 +45,11 @@ pub(super) fn this() -> &'static Processor {
 /// Returns the number of processors that run.
 pub(super) fn running() -> usize {
     RUNNING.load(Ordering::SeqCst)
+}
+
+/// Counts the second processor in.
+pub(super) fn set_running() {
+    RUNNING.store(PROCESSORS_MAX, Ordering::SeqCst);
 }
 
 impl Processor {
@@ -163,43 +158,4 @@ pub(super) fn reset() {
         processor.sleeps.store(0, Ordering::Relaxed);
         processor.interrupts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
-}
-
-/// Starts the second processor. Returns false if the machine has one processor.
-pub(super) fn start_second() -> Result<bool, Failure> {
-    if !arch::start_second()? {
-        return Ok(false);
-    }
-    while running() < PROCESSORS_MAX {
-        core::hint::spin_loop();
-    }
-    Ok(true)
-}
-
-/// What the second processor does. Its interrupts are set up, and off.
-pub(super) fn serve() -> ! {
-    RUNNING.store(PROCESSORS_MAX, Ordering::SeqCst);
-    arch::interrupts_on();
-    loop {
-        // There may be nothing to do for any time.
-        while !Event.wait(&mut || JOB.lock().is_some(), Some(u64::MAX)) {}
-        let job = JOB.lock().take();
-        if let Some(job) = job {
-            job();
-            IS_DONE.store(true, Ordering::SeqCst);
-            Event.wake_all();
-        }
-    }
-}
-
-/// Runs `theirs` on the second processor while this one runs `ours`. Panics at the first error, because the other one
-/// may wait for whoever has failed.
-pub(super) fn on_both(
-    ours: impl FnOnce() -> Result<(), Errno>,
-    theirs: impl FnOnce() -> Result<(), Errno> + Send + 'static,
-) {
-    *JOB.lock() = Some(Box::new(move || theirs().expect("a step of two processors succeeds")));
-    Event.wake_all();
-    ours().expect("a step of two processors succeeds");
-    Event.wait(&mut || IS_DONE.swap(false, Ordering::SeqCst), None);
 }

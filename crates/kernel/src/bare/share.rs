@@ -21,7 +21,7 @@ use super::{
     console::say,
     dma, interrupts, memory,
     platform::{Bare, LOST_NS},
-    processors, scenario,
+    processors, scenario, window,
 };
 
 /// How replies are noticed.
@@ -76,10 +76,13 @@ impl Share {
         say!("tag: {}", alloc::string::String::from_utf8_lossy(device.tag()));
         let device = Arc::new(device);
         let channel: Arc<dyn Channel> = Arc::clone(&device) as Arc<dyn Channel>;
-        let window = channel.shm_region(WINDOW_ID).map(|region| {
-            say!("window: {} MiB at {:#x}", region.len_bytes >> 20, region.address);
-            Arc::new(memory::window(region))
-        });
+        let window = match channel.shm_region(WINDOW_ID) {
+            Some(region) => {
+                say!("window: {} MiB at {:#x}", region.len_bytes >> 20, region.address);
+                Some(Arc::new(window::map(region)?))
+            }
+            None => None,
+        };
         let config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
         let session = Session::begin(channel, Arc::clone(platform), config)?;
         say!("FUSE minor {}", session.negotiated().minor);
@@ -90,12 +93,6 @@ impl Share {
         };
         let (features, device) = (device.features(), Arc::downgrade(&device) as Weak<dyn Counts>);
         Ok(Self { fs: Fs::new(Arc::new(volume)), features, device })
-    }
-
-    /// Reads, writes and changes names.
-    pub(super) fn use_it(&self) -> Result<(), Failure> {
-        scenario::run(&self.fs)?;
-        dma::count(self)
     }
 
     /// Ends the session and resets the device.
@@ -109,6 +106,11 @@ impl Share {
     /// Returns the file system.
     pub(super) fn fs(&self) -> &Fs<Bare> {
         &self.fs
+    }
+
+    /// Returns whether files can be mapped.
+    pub(super) fn has_window(&self) -> bool {
+        self.fs.volume().window().is_some()
     }
 
     /// Returns the counters of a request queue.
@@ -148,13 +150,5 @@ impl Share {
         let processors::Tally { sleeps, alarms, .. } = processors::tally();
         say!("ok: woken by {name}: {:?} interrupts, {} sleeps, {} alarms", counts(), sleeps[0], alarms[0]);
         Ok(())
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Share {
-    /// Returns whether files can be mapped.
-    pub(super) fn has_window(&self) -> bool {
-        self.fs.volume().window().is_some()
     }
 }

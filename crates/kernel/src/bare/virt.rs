@@ -14,12 +14,14 @@ use transom_guest::transport::{
 use super::{
     FILE_SYSTEM, Failure, Found, arch,
     console::say,
+    dma_cost,
     interrupts::Wakes,
+    jobs,
     lock::RawLock,
     memory,
     parallel::{self, Queues},
     platform::Bare,
-    processors,
+    processors, scenario,
     share::{Share, Wait},
 };
 
@@ -52,7 +54,8 @@ pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<Found, Fai
         }
         say!("a file system behind virtio-mmio at {:#x}, from the device tree", place.address);
         let share = Share::mount(device, platform, Wait::Polling)?;
-        share.use_it()?;
+        scenario::run(share.fs())?;
+        dma_cost::count(&share)?;
         share.unmount()?;
         use_line(place, platform)?;
         found.file_systems += 1;
@@ -71,7 +74,7 @@ fn use_line(place: MmioDevice, platform: &Arc<Bare>) -> Result<(), Failure> {
     let share = mount()?;
     share.use_until_woken("a line", 0)?;
     share.unmount()?;
-    if processors::running() > 1 || processors::start_second()? {
+    if processors::running() > 1 || jobs::start_second()? {
         let share = mount()?;
         parallel::run(&share, "a line", Queues::Own)?;
         share.unmount()?;

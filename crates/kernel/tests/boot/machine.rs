@@ -72,8 +72,7 @@ impl Attachment {
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
             Self::PciOfSixteen | Self::Table | Self::OtherPci | Self::Nothing => ("q35", PC),
             Self::Aarch64 => ("virt", &["-cpu", "max", "-smp", "2"]),
-            // The kernel runs without firmware.
-            Self::Riscv64 => ("virt", &["-bios", "none", "-smp", "2"]),
+            Self::Riscv64 => ("virt", &["-smp", "2"]),
         }
     }
 

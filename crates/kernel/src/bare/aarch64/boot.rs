@@ -5,9 +5,10 @@
 use core::arch::global_asm;
 
 // QEMU enters at `start`, at exception level 1, with the MMU off. The firmware enters the second processor at
-// `second_start`, in the same state. `x19` is the processor's number. The table maps 512 times 1 GiB to itself: the
-// first is devices, the others are memory. With the MMU off, all memory would be treated as a device, without unaligned
-// access and without atomic operations.
+// `second_start`, in the same state. `x19` is the processor's number. Addresses have 48 bits. The table `identity` maps
+// 512 times 1 GiB to itself: the first is devices, those up to 256 GiB are memory, and above are devices again, such as
+// the configuration of PCI functions. The rest of the highest table is `bare::tables`'. With the MMU off, all memory
+// would be treated as a device, without unaligned access and without atomic operations.
 global_asm!(
     r#"
     .section .boot, "ax"
@@ -15,13 +16,19 @@ global_asm!(
 start:
     adrp x0, page_table
     add x0, x0, :lo12:page_table
-    mov x1, #0x401              // a block of memory of attribute 0, accessed
+    adrp x3, identity
+    add x3, x3, :lo12:identity
+    orr x1, x3, #3              // a table
     str x1, [x0]
-    mov x2, #1
+    mov x2, #0
 1:
-    mov x1, #0x705              // the same with attribute 1, shared
+    mov x1, #0x401              // a block of memory of attribute 0, accessed
+    mov x4, #0x705              // the same with attribute 1, shared
+    sub x5, x2, #1
+    cmp x5, #255
+    csel x1, x4, x1, lo
     orr x1, x1, x2, lsl #30
-    str x1, [x0, x2, lsl #3]
+    str x1, [x3, x2, lsl #3]
     add x2, x2, #1
     cmp x2, #512
     b.ne 1b
@@ -36,7 +43,13 @@ begin:
     add x0, x0, :lo12:page_table
     ldr x1, =0xff00             // attribute 0: device; 1: memory, cached
     msr mair_el1, x1
-    ldr x1, =0x200803519        // 39 bits of address, pages of 4 KiB, cached and shared; 40 physical bits
+    ldr x1, =0x200803510        // 48 bits of address, pages of 4 KiB, cached and shared; 40 physical bits
+    mrs x2, id_aa64mmfr1_el1
+    and x2, x2, #0xf
+    cmp x2, #2
+    b.lo 2f
+    orr x1, x1, #(3 << 39)      // the processor marks entries accessed and dirty by itself
+2:
     msr tcr_el1, x1
     msr ttbr0_el1, x0
     adrp x0, vectors
@@ -64,6 +77,8 @@ begin:
     .section .bss
     .balign 4096
 page_table:
+    .skip 4096
+identity:
     .skip 4096
 stacks:
     .skip 2 * 262144

@@ -3,8 +3,11 @@
 #![expect(unsafe_code, reason = "says where the device tree is")]
 
 mod boot;
+mod copy_bytes;
+pub(super) mod format;
 mod gic;
 mod processor;
+mod translations;
 mod traps;
 
 use alloc::{format, sync::Arc};
@@ -13,8 +16,9 @@ use transom_guest::transport::Registers as _;
 
 pub(super) use gic::{call, rearm_line, use_line};
 pub(super) use processor::{halt, interrupts_off, interrupts_on, now_ns, number};
+pub(super) use translations::{forget, forget_here, publish, root};
 
-use super::{Failure, Found, memory, platform::Bare, processors, virt};
+use super::{Failure, Found, jobs, memory, platform::Bare, virt};
 
 /// The first serial port, a PL011, whose first register takes a byte. QEMU's never needs to be waited for.
 const SERIAL: u64 = 0x0900_0000;
@@ -28,7 +32,7 @@ const INVALID_PARAMETERS: i64 = -2;
 /// Length of the heap after the kernel, in bytes. The machine must have this much memory.
 const HEAP_LEN: usize = 128 << 20;
 
-/// Addresses below this are mapped to themselves: the 512 entries of the only table, of 1 GiB each.
+/// Addresses below this are mapped to themselves.
 pub(super) const IDENTITY_LEN: u64 = 512 << 30;
 
 /// Returns the length of the heap, in bytes.
@@ -65,7 +69,7 @@ pub(super) fn start_second() -> Result<bool, Failure> {
 /// The second processor's way into the kernel.
 fn serve() -> ! {
     gic::begin_local();
-    processors::serve()
+    jobs::serve()
 }
 
 /// Uses every file system of the machine.

@@ -5,7 +5,7 @@
 use core::arch::asm;
 
 /// The flag that keeps interrupts off.
-const INTERRUPTS_OFF: u64 = 1 << 7;
+pub(super) const INTERRUPTS_OFF: u64 = 1 << 7;
 
 /// PSCI's calls that turn the machine off, and that start a processor (Arm DEN 0022, sections 5.6 and 5.10).
 const SYSTEM_OFF: u64 = 0x8400_0008;

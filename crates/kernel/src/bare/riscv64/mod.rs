@@ -1,21 +1,24 @@
-//! riscv64: QEMU's `virt`, started without firmware.
+//! riscv64: QEMU's `virt`, started by its firmware, OpenSBI.
 
 #![expect(unsafe_code, reason = "says where the device tree is")]
 
 mod boot;
-mod clint;
+mod copy_bytes;
+pub(super) mod format;
 mod plic;
 mod processor;
+mod sbi;
+mod translations;
 mod traps;
 
-use alloc::sync::Arc;
+use alloc::{format, sync::Arc};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use transom_guest::transport::Registers as _;
 
-pub(super) use clint::call;
 pub(super) use plic::{rearm_line, use_line};
-pub(super) use processor::{halt, interrupts_off, interrupts_on, now_ns, number};
+pub(super) use processor::{call, halt, interrupts_off, interrupts_on, now_ns, number};
+pub(super) use translations::{forget, forget_here, publish, root};
 
 use super::{Failure, Found, memory, platform::Bare, virt};
 
@@ -30,8 +33,8 @@ const FAIL: u32 = 1 << 16 | 0x3333;
 /// Length of the heap after the kernel, in bytes. The machine must have this much memory.
 const HEAP_LEN: usize = 128 << 20;
 
-/// Addresses that can be used: there are no page tables.
-pub(super) const IDENTITY_LEN: u64 = 1 << 56;
+/// Addresses below this are mapped to themselves.
+pub(super) const IDENTITY_LEN: u64 = 512 << 30;
 
 /// Where the loader has left the device tree.
 static DEVICE_TREE: AtomicUsize = AtomicUsize::new(0);
@@ -64,16 +67,16 @@ pub(super) fn relax() {
 
 /// Starts the second processor, if the machine has one. Returns whether it has.
 pub(super) fn start_second() -> Result<bool, Failure> {
-    let is_there = clint::has(1);
-    if is_there {
-        call(1);
+    match processor::start_second() {
+        Ok(()) => Ok(true),
+        Err(sbi::INVALID_PARAM) => Ok(false),
+        Err(error) => Err(format!("the firmware does not start the second processor: SBI error {error}").into()),
     }
-    Ok(is_there)
 }
 
 /// Uses every file system of the machine.
 pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
-    clint::end_alarm();
+    processor::end_alarm();
     interrupts_on();
     // SAFETY: the loader has left the device tree there, above what the kernel uses.
     unsafe { virt::run(DEVICE_TREE.load(Ordering::Relaxed), platform) }

@@ -4,21 +4,11 @@
 
 use transom_guest::transport::{Registers as _, VolatileRegisters};
 
-use super::{ports, traps::VECTORS};
+use super::{
+    ports,
+    vectors::{LINE, SPURIOUS, TIMER},
+};
 use crate::bare::{lock::Lock, memory};
-
-/// The vector of the timer, which only ends halts.
-pub(super) const TIMER: u8 = 32;
-/// The vectors of messages.
-pub(super) const MESSAGES: core::ops::Range<u8> = 33..41;
-/// The vector of all lines.
-pub(super) const LINE: u8 = 48;
-/// The vector by which processors call each other.
-pub(super) const CALL: u8 = 49;
-/// The vector by which they ask each other to forget translations.
-pub(super) const FORGET: u8 = 50;
-/// The vector of interrupts that went away.
-pub(super) const SPURIOUS: u8 = 63;
 
 /// Where a processor's own registers are, and where messages for processor 0 are stored.
 const LOCAL: u64 = 0xfee0_0000;
@@ -139,5 +129,3 @@ fn local() -> VolatileRegisters {
 fn registers(address: u64, len_bytes: u64) -> VolatileRegisters {
     memory::registers(address, len_bytes).expect("the addresses are mapped to themselves")
 }
-
-const _: () = assert!((SPURIOUS as usize) < VECTORS && MESSAGES.end <= LINE);

@@ -1,8 +1,8 @@
 //! What an interrupt means, by its vector.
 
 use super::{
-    apic::{self, CALL, FORGET, LINE, MESSAGES, SPURIOUS, TIMER},
-    shootdown,
+    apic, shootdown,
+    vectors::{CALL, FORGET, LINE, MESSAGES, SPURIOUS, TIMER},
 };
 use crate::bare::{
     interrupts::{self, VECTORS},

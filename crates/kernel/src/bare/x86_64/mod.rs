@@ -4,19 +4,17 @@ mod adopted;
 mod apic;
 mod boot;
 mod clock;
-mod copy;
+mod copy_bytes;
 mod devices;
+pub(super) mod format;
 mod interrupts;
-mod mapping;
-mod page;
 mod ports;
 mod processor;
 mod second;
 mod shootdown;
 mod start_info;
-mod tables;
 mod traps;
-mod walk;
+mod vectors;
 
 use alloc::{boxed::Box, sync::Arc};
 
@@ -26,17 +24,21 @@ use transom_guest::transport::{
 };
 
 pub(super) use clock::now_ns;
-pub(super) use processor::{interrupts_off, interrupts_on, number};
+pub(super) use processor::{interrupts_off, interrupts_on, number, root};
 pub(super) use second::start_second;
+pub(super) use shootdown::{forget, forget_here};
 
 use super::{
     Failure, Found,
     console::say,
+    dma_cost,
     interrupts::Wakes,
+    jobs,
     lock::RawLock,
+    mapping,
     parallel::{self, Queues},
     platform::Bare,
-    processors,
+    processors, scenario,
     share::{Share, Wait},
 };
 use devices::Function;
@@ -99,7 +101,7 @@ pub(super) fn leave(is_well: bool) -> ! {
 /// Has another processor take an interrupt.
 pub(super) fn call(processor: usize) {
     let _quiet = processors::Quiet::begin();
-    apic::interrupt(processor, apic::CALL);
+    apic::interrupt(processor, vectors::CALL);
 }
 
 /// Lets interrupts in and halts until one has been handled, at the latest that of the timer in `ns`. Interrupts are
@@ -114,6 +116,9 @@ pub(super) fn relax() {
     core::hint::spin_loop();
     shootdown::answer();
 }
+
+/// Makes a stored entry of a page table known to what reads it: processors of this architecture see it at once.
+pub(super) fn publish() {}
 
 /// Lets the line through, which its handler has kept back.
 pub(super) fn rearm_line() {
@@ -136,7 +141,8 @@ pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
     for device in devices::in_memory(&mut found)? {
         say!("a file system behind virtio-mmio");
         let share = Share::mount(device, platform, Wait::Polling)?;
-        share.use_it()?;
+        scenario::run(share.fs())?;
+        dma_cost::count(&share)?;
         share.unmount()?;
         found.file_systems += 1;
     }
@@ -151,7 +157,8 @@ fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
         mapping::measure(share.fs())?;
         return share.unmount();
     }
-    share.use_it()?;
+    scenario::run(share.fs())?;
+    dma_cost::count(&share)?;
     let has_window = share.has_window();
     if has_window {
         mapping::run(share.fs())?;
@@ -163,7 +170,7 @@ fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
         share.use_until_woken(name, request_vector(way))?;
         share.unmount()?;
     }
-    if !processors::start_second()? {
+    if !jobs::start_second()? {
         return Ok(());
     }
     for (name, way, queues) in WAYS_OF_TWO.into_iter().filter(|_| !has_window) {

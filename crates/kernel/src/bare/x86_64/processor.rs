@@ -64,8 +64,8 @@ pub(super) fn fault_address() -> usize {
 }
 
 /// Returns the address of the highest page table.
-pub(super) fn root() -> u64 {
-    let root: u64;
+pub(in crate::bare) fn root() -> usize {
+    let root: usize;
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, cr3", out(reg) root, options(nomem, nostack, preserves_flags)) };
     root & !0xfff

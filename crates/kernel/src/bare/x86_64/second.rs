@@ -8,7 +8,7 @@
 use core::ptr;
 
 use super::{apic, clock, ports, traps};
-use crate::bare::{Failure, processors};
+use crate::bare::{Failure, jobs};
 
 /// Where the second processor begins. Nobody uses this memory once the loader is done.
 const BEGINS_AT: usize = 0x8000;
@@ -50,7 +50,7 @@ pub(in crate::bare) fn start_second() -> Result<bool, Failure> {
 pub(super) fn enter() -> ! {
     traps::load();
     apic::begin_local();
-    processors::serve()
+    jobs::serve()
 }
 
 fn processors() -> u16 {

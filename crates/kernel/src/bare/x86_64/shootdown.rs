@@ -12,7 +12,7 @@ use core::{
 
 use transom_guest::dax::entry::PAGE_LEN;
 
-use super::{apic, processor};
+use super::{apic, processor, vectors};
 use crate::bare::{
     lock::Lock,
     processors::{self, PROCESSORS_MAX},
@@ -33,7 +33,7 @@ static IS_ASKED: [AtomicBool; PROCESSORS_MAX] = [const { AtomicBool::new(false) 
 
 /// Has all processors forget the translations of `addresses`, of which the page tables have been changed. Returns when
 /// they have.
-pub(super) fn forget(addresses: Range<usize>) {
+pub(in crate::bare) fn forget(addresses: Range<usize>) {
     forget_here(addresses.clone());
     if processors::running() == 1 {
         return;
@@ -44,7 +44,7 @@ pub(super) fn forget(addresses: Range<usize>) {
     let others = || IS_ASKED.iter().enumerate().filter(|(number, _)| *number != processor::number());
     for (number, is_asked) in others() {
         is_asked.store(true, Ordering::Release);
-        apic::interrupt(number, apic::FORGET);
+        apic::interrupt(number, vectors::FORGET);
     }
     for (_, is_asked) in others() {
         while is_asked.load(Ordering::Acquire) {
@@ -62,7 +62,8 @@ pub(super) fn answer() {
     }
 }
 
-fn forget_here(addresses: Range<usize>) {
+/// Has this processor forget the translations of `addresses`.
+pub(in crate::bare) fn forget_here(addresses: Range<usize>) {
     if addresses.len() / PAGE_LEN as usize > PAGES_MAX {
         return processor::flush_all();
     }

@@ -7,12 +7,11 @@ use core::{
     cell::UnsafeCell,
 };
 
-use super::{copy, interrupts, mapping, processor};
-
-/// Vectors with a handler: the processor's own 32, and as many for devices.
-pub(super) const VECTORS: usize = 64;
-/// The first vector that is not the processor's own.
-pub(super) const FIRST_OF_DEVICES: u8 = 32;
+use super::{
+    interrupts, processor,
+    vectors::{COUNT, FIRST_OF_DEVICES},
+};
+use crate::bare::{copy, mapping};
 
 const PAGE_FAULT: u64 = 14;
 /// The access was a store.
@@ -102,16 +101,16 @@ struct Frame {
 
 /// The table of handlers, as the processor reads it.
 #[repr(C, align(16))]
-struct Table(UnsafeCell<[[u64; 2]; VECTORS]>);
+struct Table(UnsafeCell<[[u64; 2]; COUNT]>);
 
 // SAFETY: only `begin` stores to it, before any processor uses it.
 unsafe impl Sync for Table {}
 
-static TABLE: Table = Table(UnsafeCell::new([[0; 2]; VECTORS]));
+static TABLE: Table = Table(UnsafeCell::new([[0; 2]; COUNT]));
 
 /// Sets the handlers up, and has this processor use them. Called once.
 pub(super) fn begin() {
-    let mut entries = [[0; 2]; VECTORS];
+    let mut entries = [[0; 2]; COUNT];
     for (vector, entry) in entries.iter_mut().enumerate() {
         let kind = if vector < usize::from(FIRST_OF_DEVICES) { TRAP_GATE } else { INTERRUPT_GATE };
         let at = (trap_entries as *const () as usize + vector * ENTRY_LEN) as u64;
@@ -125,7 +124,7 @@ pub(super) fn begin() {
 /// Has this processor use the handlers, which [`begin`] has set up.
 pub(super) fn load() {
     let mut pointer = [0; 10];
-    pointer[..2].copy_from_slice(&((VECTORS * ENTRY_LEN - 1) as u16).to_le_bytes());
+    pointer[..2].copy_from_slice(&((COUNT * ENTRY_LEN - 1) as u16).to_le_bytes());
     pointer[2..].copy_from_slice(&(TABLE.0.get() as u64).to_le_bytes());
     // SAFETY: the pointer has the form that the instruction reads, and the table lives as long as the kernel.
     unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };

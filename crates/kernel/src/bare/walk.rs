@@ -1,42 +1,39 @@
-//! Entries of page tables: where the one for an address is, and its bits.
+//! Tables: where the entry for an address is, and access to it.
 
 #![expect(unsafe_code, reason = "the processor reads page tables by address")]
 
 use core::ops::Range;
 
-use super::{page, processor};
+use super::{
+    arch::{self, format},
+    entry::Slot,
+    page,
+};
 
 /// The addresses of mapped files: what the second entry of the highest table stands for.
 pub(super) const ADDRESSES: Range<usize> = 512 << 30..1024 << 30;
 
-pub(super) const PRESENT: u64 = 1 << 0;
-pub(super) const WRITABLE: u64 = 1 << 1;
-pub(super) const DIRTY: u64 = 1 << 6;
-/// An entry of the second lowest table that maps 2 MiB.
-pub(super) const HUGE: u64 = 1 << 7;
-/// Ours to use: the page belongs to the mapping.
-pub(super) const COPY: u64 = 1 << 9;
-pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-
-/// What the processor changes in an entry.
-pub(super) const MARKS: u64 = 1 << 5 | DIRTY;
+/// The addresses at which windows are mapped as memory: what the third entry of the highest table stands for.
+pub(super) const WINDOWS: Range<usize> = 1024 << 30..1536 << 30;
 
 /// Returns the address of the entry for `address` in its table of this level, 0 for the lowest. Without `creates`,
 /// returns `None` if there is no such table.
 pub(super) fn slot(address: usize, level: u32, creates: bool) -> Option<usize> {
-    assert!(ADDRESSES.contains(&address), "{address:#x} is no address of a mapped file");
-    let mut table = processor::root() as usize;
+    let is_ours = ADDRESSES.contains(&address) || WINDOWS.contains(&address);
+    assert!(is_ours, "{address:#x} is no address of a mapped file");
+    let mut table = arch::root();
     for above in (level + 1..=3).rev() {
         let slot = table + index(address, above) * 8;
-        let mut entry = load(slot);
-        if entry & PRESENT == 0 || entry & HUGE != 0 {
-            if !creates || entry & HUGE != 0 {
-                return None;
+        table = match format::decode(load(slot), above) {
+            Slot::Table(table) => table,
+            Slot::Page(_) => return None,
+            Slot::Empty if !creates => return None,
+            Slot::Empty => {
+                let table = page::new()?;
+                store(slot, format::table(table));
+                table
             }
-            entry = page::new()? as u64 | PRESENT | WRITABLE;
-            store(slot, entry);
-        }
-        table = (entry & ADDRESS) as usize;
+        };
     }
     Some(table + index(address, level) * 8)
 }
@@ -57,4 +54,5 @@ pub(super) fn store(slot: usize, entry: u64) {
     // SAFETY: as in `load`. What the entry maps is the caller's: memory of the window or of a private copy, at
     // addresses at which no Rust value lives.
     unsafe { (slot as *mut u64).write_volatile(entry) };
+    arch::publish();
 }

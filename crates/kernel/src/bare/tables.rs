@@ -1,9 +1,11 @@
-//! Page tables for the addresses of mapped files: entries of 4 KiB and 2 MiB between 512 GiB and 1 TiB.
+//! Page tables for the addresses of mapped files, with entries of 4 KiB and 2 MiB, and for windows.
 //!
 //! Tables of the two lowest levels are created when they are needed and kept. Processors mark entries dirty by
-//! themselves, so each change is one store of a whole entry. Changes are made under [`CHANGING`]. One that takes a page
-//! or a right away is complete when every processor has forgotten the translation (`shootdown`); before that, no page
-//! or table is freed.
+//! themselves, or fault where they cannot ([`mark_stored`]), so each change is one store of a whole entry. Changes are
+//! made under [`CHANGING`]. One that takes a page or a right away is complete when every processor has forgotten the
+//! translation (`arch::forget`); before that, no page or table is freed. Where one thing takes the place of another,
+//! the entry is empty in between, as Arm demands: a processor never keeps both. What faults meanwhile waits for
+//! [`CHANGING`], and is repeated.
 
 #![expect(unsafe_code, reason = "frees tables and pages that nothing refers to any more")]
 
@@ -16,64 +18,57 @@ use transom_guest::dax::{
 };
 
 use super::{
-    copy, page, shootdown,
-    walk::{ADDRESS, COPY, DIRTY, HUGE, MARKS, PRESENT, WRITABLE, load, slot, store},
+    arch::{self, format},
+    copy,
+    entry::{EMPTY, Entry, Slot},
+    lock::Lock,
+    page,
+    walk::{load, slot, store},
 };
-use crate::bare::lock::Lock;
 
 pub(super) use super::walk::ADDRESSES;
 
 /// Held while the tables are changed, whichever mapping they are of: the upper ones are shared.
 pub(super) static CHANGING: Lock<()> = Lock::new(());
 
-/// What is mapped at an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) order: Order,
-    pub(super) physical: u64,
-    pub(super) is_writable: bool,
-    /// The page is a private copy.
-    pub(super) is_copy: bool,
-    /// The processor has stored there. Ignored when the entry is set.
-    pub(super) is_dirty: bool,
-}
-
 /// Returns the entry for `address`.
 pub(super) fn get(address: usize) -> Option<Entry> {
-    let directory = load(slot(address, 1, false)?);
-    let (order, bits) = match directory {
-        0 => return None,
-        huge if huge & HUGE != 0 => (Order::Huge, huge),
-        _ => (Order::Small, load(slot(address, 0, false)?)),
+    let found = match format::decode(load(slot(address, 1, false)?), 1) {
+        Slot::Table(_) => format::decode(load(slot(address, 0, false)?), 0),
+        found => found,
     };
-    let has = |bit| bits & bit != 0;
-    has(PRESENT).then_some(Entry {
-        order,
-        physical: bits & ADDRESS,
-        is_writable: has(WRITABLE),
-        is_copy: has(COPY),
-        is_dirty: has(DIRTY),
-    })
+    if let Slot::Page(entry) = found { Some(entry) } else { None }
 }
 
 /// Sets the entry for `address`, of which `entry.order` and `entry.physical` are multiples. Splits an entry of 2 MiB
 /// for one of 4 KiB, and replaces entries of 4 KiB by one of 2 MiB. Returns `None` without memory for a table.
 pub(super) fn set(address: usize, entry: Entry) -> Option<()> {
-    let flag = |is_set, bit| if is_set { bit } else { 0 };
-    let bits = entry.physical | PRESENT | flag(entry.is_writable, WRITABLE) | flag(entry.is_copy, COPY);
     match entry.order {
         Order::Huge => {
             let slot = slot(address, 1, true)?;
-            let before = load(slot);
-            replace(slot, bits | HUGE, address..address + RANGE_LEN as usize);
+            let before = format::decode(load(slot), 1);
+            replace(slot, 1, Slot::Page(entry), address..address + RANGE_LEN as usize);
             free_table(before);
         }
         Order::Small => {
             split(address)?;
-            replace(slot(address, 0, true)?, bits, address..address + PAGE_LEN as usize);
+            replace(slot(address, 0, true)?, 0, Slot::Page(entry), address..address + PAGE_LEN as usize);
         }
     }
     Some(())
+}
+
+/// Marks the entry for `address` dirty, for a processor that leaves it to a fault. Returns false if stores there are not
+/// allowed.
+pub(super) fn mark_stored(address: usize) -> bool {
+    let _changing = CHANGING.lock();
+    let Some(entry) = get(address).filter(|entry| entry.is_writable) else { return false };
+    let level = u32::from(entry.order == Order::Huge);
+    if let Some(slot) = slot(address, level, false) {
+        store(slot, format::encode(&Entry { is_dirty: true, ..entry }));
+    }
+    arch::forget_here(address..address + 1);
+    true
 }
 
 /// Maps a private, writable copy of the page at `from`, or a page of zeros, at `address`. Returns `None` if there is no
@@ -104,7 +99,7 @@ pub(super) fn remove(addresses: Range<usize>, with_copies: bool) {
         if is_removed && entry.is_copy {
             copies.push(entry.physical as usize);
         }
-        is_removed.then_some(0)
+        is_removed.then_some(EMPTY)
     });
     for copy in copies {
         // SAFETY: `set_copy` has allocated it, the only entry for it is gone, and so are the processors' translations.
@@ -115,8 +110,8 @@ pub(super) fn remove(addresses: Range<usize>, with_copies: bool) {
 /// Makes the next store to each page at `addresses` fault, except to private copies.
 pub(super) fn protect(addresses: Range<usize>) {
     change(addresses, |entry| {
-        let is_huge = entry.order == Order::Huge;
-        (entry.is_writable && !entry.is_copy).then_some(entry.physical | PRESENT | if is_huge { HUGE } else { 0 })
+        let is_taken = entry.is_writable && !entry.is_copy;
+        is_taken.then(|| format::encode(&Entry { is_writable: false, is_dirty: false, ..entry }))
     });
 }
 
@@ -141,16 +136,16 @@ fn change(addresses: Range<usize>, mut change: impl FnMut(Entry) -> Option<u64>)
         at = end;
     }
     if let Some(changed) = changed {
-        shootdown::forget(changed);
+        arch::forget(changed);
     }
 }
 
 /// Removes the lowest table of the 2 MiB at `address`, in which no entry is left.
 pub(super) fn clear_table(address: usize) {
     let Some(slot) = slot(address, 1, false) else { return };
-    let before = load(slot);
-    if before & HUGE == 0 {
-        replace(slot, 0, address..address + RANGE_LEN as usize);
+    let before = format::decode(load(slot), 1);
+    if let Slot::Table(_) = before {
+        replace(slot, 1, Slot::Empty, address..address + RANGE_LEN as usize);
         free_table(before);
     }
 }
@@ -158,35 +153,43 @@ pub(super) fn clear_table(address: usize) {
 /// Replaces an entry of 2 MiB by those of its pages.
 fn split(address: usize) -> Option<()> {
     let slot = slot(address, 1, true)?;
-    let huge = load(slot);
-    if huge & HUGE == 0 {
-        return Some(());
-    }
+    let Slot::Page(huge) = format::decode(load(slot), 1) else { return Some(()) };
     let table = page::new()?;
-    for page in 0..512 {
-        store(table + page * 8, (huge & !HUGE) + page as u64 * PAGE_LEN);
+    for page in 0..RANGE_LEN / PAGE_LEN {
+        let small = Entry { order: Order::Small, physical: huge.physical + page * PAGE_LEN, ..huge };
+        store(table + page as usize * 8, format::encode(&small));
     }
-    replace(slot, table as u64 | PRESENT | WRITABLE, address..address + RANGE_LEN as usize);
+    let start = address / RANGE_LEN as usize * RANGE_LEN as usize;
+    replace(slot, 1, Slot::Table(table), start..start + RANGE_LEN as usize);
     Some(())
 }
 
-fn free_table(entry: u64) {
-    if entry & PRESENT != 0 && entry & HUGE == 0 {
+fn free_table(before: Slot) {
+    if let Slot::Table(table) = before {
         // SAFETY: only this module stores such entries, for tables from `page::new`, and the entry is gone.
-        unsafe { page::free((entry & ADDRESS) as usize) };
+        unsafe { page::free(table) };
     }
 }
 
 /// Replaces an entry for `addresses`. Returns when no processor uses the former one.
-fn replace(slot: usize, entry: u64, addresses: Range<usize>) {
-    let before = load(slot);
-    if before & !MARKS == entry {
-        // Another processor has served the same fault.
+fn replace(slot: usize, level: u32, entry: Slot, addresses: Range<usize>) {
+    let before = format::decode(load(slot), level);
+    let clean = |slot| if let Slot::Page(entry) = slot { Slot::Page(Entry { is_dirty: false, ..entry }) } else { slot };
+    if clean(before) == entry {
+        // Another processor has served the same fault; this one may still know that there was nothing.
+        arch::forget_here(addresses);
         return;
     }
-    store(slot, entry);
-    // Processors keep no translation of what is not present.
-    if before & PRESENT != 0 {
-        shootdown::forget(addresses);
+    if before != Slot::Empty {
+        store(slot, EMPTY);
+        arch::forget(addresses);
     }
+    store(
+        slot,
+        match entry {
+            Slot::Empty => EMPTY,
+            Slot::Table(table) => format::table(table),
+            Slot::Page(entry) => format::encode(&entry),
+        },
+    );
 }

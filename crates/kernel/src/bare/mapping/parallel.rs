@@ -16,7 +16,7 @@ use transom_guest::{
 use super::{Mapping, Sharing, copy};
 use crate::bare::{
     platform::{Bare, Event},
-    processors,
+    jobs,
     scenario::{self, Step, StepError, expect},
 };
 
@@ -133,7 +133,7 @@ fn replace(fs: &Fs<Bare>) -> Result<String, Errno> {
         }
         Ok(())
     };
-    processors::on_both(ours, theirs);
+    jobs::on_both(ours, theirs);
     Ok(format!("{REPLACEMENTS} times, and it has seen each"))
 }
 
@@ -164,7 +164,7 @@ fn flush(fs: &Fs<Bare>) -> Result<String, Errno> {
         }
         Ok(())
     };
-    processors::on_both(ours, theirs);
+    jobs::on_both(ours, theirs);
     Ok(format!("{FLUSHES} stores, each found"))
 }
 
@@ -185,7 +185,7 @@ fn reclaim(fs: &Fs<Bare>) -> Result<String, Errno> {
             Ok(())
         })
     };
-    processors::on_both(reader(0)?, reader(1)?);
+    jobs::on_both(reader(0)?, reader(1)?);
     Ok(format!("{READS} reads each"))
 }
 
@@ -223,7 +223,7 @@ fn cut(fs: &Fs<Bare>) -> Result<String, Errno> {
         mapping.load(CUT * PAGE, &mut bytes)?;
         expect(bytes.iter().all(|&byte| byte == byte_of(0, CUT)))
     };
-    processors::on_both(ours, theirs);
+    jobs::on_both(ours, theirs);
     Ok(format!("{CUTS} times, and it has seen nothing else"))
 }
 

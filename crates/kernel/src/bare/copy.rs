@@ -1,36 +1,24 @@
 //! Copies to and from mapped files, which end early where a fault cannot be served.
 
-#![expect(unsafe_code, reason = "copies by address, with an instruction that the fault handler knows")]
+#![expect(unsafe_code, reason = "copies by address, with instructions that the fault handler knows")]
 
-use core::{arch::global_asm, ptr::NonNull};
+use core::ptr::NonNull;
 
 use transom_guest::{Errno, dax::entry::PAGE_LEN};
 
-// The only instruction that may fault for good; a fault leaves the number of bytes that are left in `rcx`.
-global_asm!(
-    r#"
-    .text
-    .global copy_bytes, copy_instruction, copy_end
-copy_bytes:
-    mov rcx, rdx
-copy_instruction:
-    rep movsb
-copy_end:
-    mov rax, rcx
-    ret
-    "#
-);
-
+// Each architecture has these in its `copy_bytes.rs`.
 unsafe extern "C" {
-    /// Copies `len` bytes, upwards; returns how many are left.
+    /// Copies `len` bytes, upwards; returns how many are left, or a few more.
     fn copy_bytes(to: *mut u8, from: *const u8, len: usize) -> usize;
-    fn copy_instruction();
+    /// Where the instructions begin that may fault for good, and where they end: what is there returns what is left.
+    fn copy_begin();
     fn copy_end();
 }
 
 /// Returns where to continue after a fault at the instruction `at` that cannot be served, if it is a copy's.
 pub(super) fn continuation(at: usize) -> Option<usize> {
-    (at == copy_instruction as *const () as usize).then_some(copy_end as *const () as usize)
+    let [begin, end] = [copy_begin as *const () as usize, copy_end as *const () as usize];
+    (begin..end).contains(&at).then_some(end)
 }
 
 /// Copies from an address at which a file is mapped.

@@ -15,10 +15,7 @@ use transom_guest::{
     },
 };
 
-use super::{
-    page,
-    tables::{self, Entry},
-};
+use super::{Entry, page, tables, window};
 
 const PAGE: usize = PAGE_LEN as usize;
 const HUGE: usize = RANGE_LEN as usize;
@@ -99,7 +96,8 @@ impl Pages {
 impl View for Pages {
     fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno> {
         let first = self.addresses.start + (pages.start * PAGE_LEN) as usize;
-        self.map(pages, |at| (from.as_ptr() as usize + (at - first)) as u64, is_writable)
+        let physical = window::physical(from);
+        self.map(pages, |at| physical + (at - first) as u64, is_writable)
     }
 
     /// All holes are the same zeros, which the processor refuses to store to.

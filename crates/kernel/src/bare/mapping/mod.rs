@@ -28,8 +28,7 @@ use transom_guest::{
     volume::OpenFile,
 };
 
-use super::{copy, page, tables};
-use crate::bare::{lock::Lock, platform::Bare};
+use super::{copy, entry::Entry, lock::Lock, page, platform::Bare, tables, window};
 
 pub(super) use parallel::run_on_both;
 pub(super) use scenario::run;
@@ -124,7 +123,7 @@ impl Mapping {
     }
 
     /// Returns the entry of the page tables for `offset`.
-    fn entry(&self, offset: usize) -> Option<tables::Entry> {
+    fn entry(&self, offset: usize) -> Option<Entry> {
         self.0.pages.entry(self.0.pages.addresses().start + offset)
     }
 
@@ -150,6 +149,9 @@ impl Drop for Mapping {
 pub(super) fn serve(address: usize, is_store: bool) -> bool {
     if !tables::ADDRESSES.contains(&address) {
         return false;
+    }
+    if is_store && tables::mark_stored(address) {
+        return true;
     }
     let state = MAPPINGS.lock().iter().find(|state| state.pages.addresses().contains(&address)).cloned();
     state.is_some_and(|state| state.serve(address, is_store))
