@@ -16,6 +16,7 @@ mod mapping;
 mod memory;
 mod page;
 mod parallel;
+mod pci;
 mod platform;
 mod processors;
 mod scenario;
@@ -23,6 +24,8 @@ mod share;
 mod tables;
 #[cfg(not(target_arch = "x86_64"))]
 mod virt;
+#[cfg(not(target_arch = "x86_64"))]
+mod virt_pci;
 mod walk;
 mod window;
 

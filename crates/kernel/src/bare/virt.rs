@@ -1,4 +1,4 @@
-//! QEMU's `virt` machines: file systems behind virtio-mmio, found through the device tree.
+//! QEMU's `virt` machines: file systems behind virtio-mmio and on the PCI bus, found through the device tree.
 
 #![expect(unsafe_code, reason = "the loader leaves the device tree at an address")]
 
@@ -23,6 +23,7 @@ use super::{
     platform::Bare,
     processors, scenario,
     share::{Share, Wait},
+    virt_pci,
 };
 
 /// Uses every file system of the machine whose device tree begins at `tree`.
@@ -37,7 +38,8 @@ pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<Found, Fai
     // SAFETY: a device tree has the length that its header says, and never changes.
     let blob = unsafe { slice::from_raw_parts(tree as *const u8, len_bytes) };
     let mut found = Found::default();
-    for place in Fdt::new(blob)?.virtio_mmio() {
+    let tree = Fdt::new(blob)?;
+    for place in tree.virtio_mmio() {
         let place = place?;
         let device = match open(place, Interrupts::Polling) {
             Ok(device) => device,
@@ -59,6 +61,9 @@ pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<Found, Fai
         share.unmount()?;
         use_line(place, platform)?;
         found.file_systems += 1;
+    }
+    if let Some(host) = tree.pci_host()? {
+        virt_pci::run(&host, platform, &mut found)?;
     }
     Ok(found)
 }

@@ -24,7 +24,7 @@ pub(super) fn map(region: ShmRegion) -> Result<MappedWindow, Failure> {
     let ShmRegion { address, len_bytes } = region;
     let is_aligned = address.is_multiple_of(RANGE_LEN) && len_bytes.is_multiple_of(RANGE_LEN);
     let end = address.checked_add(len_bytes).filter(|&end| end <= WINDOWS.len() as u64 && is_aligned);
-    let end = end.ok_or("the window has no place of 2 MiB units below 512 GiB")?;
+    let end = end.ok_or("the window has no place of 2 MiB units below 1 TiB")?;
     let _changing = CHANGING.lock();
     for physical in (address..end).step_by(RANGE_LEN as usize) {
         let entry = Entry { order: Order::Huge, physical, is_writable: true, is_copy: false, is_dirty: false };

@@ -41,14 +41,22 @@ pub(crate) enum Attachment {
     Aarch64,
     /// On virtio-mmio in the `virt` machine of riscv64.
     Riscv64,
+    /// On the PCI bus of the `virt` machine of aarch64, with a window.
+    Aarch64WithWindow,
+    /// The same, and the processor does not mark entries of page tables by itself.
+    Aarch64WithoutMarks,
+    /// On the PCI bus of the `virt` machine of riscv64, with a window.
+    Riscv64WithWindow,
+    /// The same, and the processor does not mark entries of page tables by itself.
+    Riscv64WithoutMarks,
 }
 
 impl Attachment {
     /// Returns the machine's architecture.
     pub(crate) fn architecture(self) -> &'static str {
         match self {
-            Self::Aarch64 => "aarch64",
-            Self::Riscv64 => "riscv64",
+            Self::Aarch64 | Self::Aarch64WithWindow | Self::Aarch64WithoutMarks => "aarch64",
+            Self::Riscv64 | Self::Riscv64WithWindow | Self::Riscv64WithoutMarks => "riscv64",
             _ => "x86_64",
         }
     }
@@ -60,7 +68,14 @@ impl Attachment {
 
     /// Returns whether the device has a window.
     pub(crate) fn has_window(self) -> bool {
-        matches!(self, Self::PciWithWindow | Self::Table)
+        self.maps_files() || self == Self::Table
+    }
+
+    /// Returns whether the kernel tests mapped files.
+    pub(crate) fn maps_files(self) -> bool {
+        use Attachment::{Aarch64WithWindow, Aarch64WithoutMarks, Riscv64WithWindow, Riscv64WithoutMarks};
+        let on_virt = [Aarch64WithWindow, Aarch64WithoutMarks, Riscv64WithWindow, Riscv64WithoutMarks];
+        self == Self::PciWithWindow || on_virt.contains(&self)
     }
 
     /// Returns the machine's type and what it needs to start and to end.
@@ -71,8 +86,10 @@ impl Attachment {
             Self::Pci | Self::PciWithWindow | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
             Self::PciOfSixteen | Self::Table | Self::OtherPci | Self::Nothing => ("q35", PC),
-            Self::Aarch64 => ("virt", &["-cpu", "max", "-smp", "2"]),
-            Self::Riscv64 => ("virt", &["-smp", "2"]),
+            Self::Aarch64 | Self::Aarch64WithWindow => ("virt", &["-cpu", "max", "-smp", "2"]),
+            Self::Aarch64WithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
+            Self::Riscv64 | Self::Riscv64WithWindow => ("virt", &["-smp", "2"]),
+            Self::Riscv64WithoutMarks => ("virt", &["-cpu", "rv64,svadu=off", "-smp", "2"]),
         }
     }
 
@@ -82,7 +99,7 @@ impl Attachment {
             Self::PciOfPlatform => {
                 Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2,iommu_platform=on")
             }
-            Self::PciWithWindow | Self::Table => {
+            _ if self.has_window() => {
                 Some("vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=3,vq_size=1024,config_size=40")
             }
             Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
@@ -90,7 +107,7 @@ impl Attachment {
             }
             Self::OtherPci => Some("virtio-rng-pci"),
             Self::OtherMemory => Some("virtio-rng-device"),
-            Self::Nothing => None,
+            _ => None,
         }
     }
 }
@@ -108,9 +125,9 @@ impl Machine {
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
         let program = match attachment {
-            Attachment::PciWithWindow | Attachment::Table => tools.qemu_with_window(None),
-            Attachment::Aarch64 => tools.qemu_of(Architecture::Aarch64),
-            Attachment::Riscv64 => tools.qemu_of(Architecture::Riscv64),
+            _ if attachment.architecture() == "aarch64" => tools.qemu_of(Architecture::Aarch64),
+            _ if attachment.architecture() == "riscv64" => tools.qemu_of(Architecture::Riscv64),
+            _ if attachment.has_window() => tools.qemu_with_window(None),
             _ => tools.qemu(None, true),
         };
         match program {

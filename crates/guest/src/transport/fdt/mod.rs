@@ -1,14 +1,17 @@
 //! Finds virtio-mmio devices in a flattened device tree, which firmware or a hypervisor leaves in memory.
 //!
-//! [`Fdt`] checks the header of the blob, [`nodes`] follows its structure, and [`Fdt::virtio_mmio`] returns where the
-//! registers are. The blob is untrusted: nothing outside it is read, nothing is allocated, and the
+//! [`Fdt`] checks the header of the blob, [`nodes`] follows its structure, [`Fdt::virtio_mmio`] returns where the
+//! registers are, and [`Fdt::pci_host`] where the configuration of PCI functions is. The blob is untrusted: nothing outside it is read, nothing is allocated, and the
 //! time is bounded by the blob's length. Source: Devicetree Specification 0.4, sections 2.3 and 5.
 
+mod devices;
 mod nodes;
+mod pci_host;
 
 use thiserror::Error;
 
-pub use nodes::Devices;
+pub use devices::Devices;
+pub use pci_host::PciHost;
 
 /// The first word of a blob.
 const MAGIC: u32 = 0xd00d_feed;
@@ -90,6 +93,14 @@ impl<'a> Fdt<'a> {
     /// [`Mmio::new`](super::mmio::Mmio::new) reports as [`TransportError::Absent`](super::TransportError::Absent).
     pub fn virtio_mmio(&self) -> Devices<'a> {
         Devices::new(*self)
+    }
+
+    /// Returns the first PCI host bridge with configuration at addresses (ECAM) that the processor can reach.
+    ///
+    /// # Errors
+    /// The tree is broken.
+    pub fn pci_host(&self) -> Result<Option<PciHost<'a>>, FdtError> {
+        PciHost::find(*self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The structure of a device tree: nodes within nodes, and the properties that say where a device is.
 
-use super::{Fdt, FdtError, MmioDevice, word};
+use super::{Fdt, FdtError, word};
 
 const BEGIN_NODE: u32 = 1;
 const END_NODE: u32 = 2;
@@ -18,60 +18,77 @@ const RANGES_MAX: usize = 64;
 /// Words of an address and of a length where the bus does not say (specification, section 2.3.5).
 const CELLS: Cells = Cells { address: 2, size: 1 };
 
-/// The name that virtio-mmio devices are compatible with (virtio 1.3, section 4.2.1).
-const COMPATIBLE: &[u8] = b"virtio,mmio";
-
 /// The sizes of numbers on a bus, in words of 4 bytes.
 #[derive(Debug, Clone, Copy)]
-struct Cells {
-    address: u32,
-    size: u32,
+pub(super) struct Cells {
+    pub(super) address: u32,
+    pub(super) size: u32,
 }
 
-/// A node whose end has not been reached.
+/// A node whose end has been reached, or whose children are being read.
 #[derive(Debug, Clone, Copy)]
-struct Node<'a> {
+pub(super) struct Node<'a> {
     /// Sizes for its children.
-    cells: Cells,
+    pub(super) cells: Cells,
+    /// Words of an interrupt, if it is a controller.
+    pub(super) interrupt_cells: u32,
     /// How its children's addresses are seen from the bus that it is on: absent if not at all.
-    ranges: Option<&'a [u8]>,
-    reg: Option<&'a [u8]>,
-    interrupts: Option<&'a [u8]>,
-    is_virtio: bool,
-    is_disabled: bool,
+    pub(super) ranges: Option<&'a [u8]>,
+    pub(super) reg: Option<&'a [u8]>,
+    pub(super) interrupts: Option<&'a [u8]>,
+    /// How its children's interrupts are connected, and which parts of their places count.
+    pub(super) interrupt_map: Option<&'a [u8]>,
+    pub(super) interrupt_map_mask: Option<&'a [u8]>,
+    /// The number by which others refer to it.
+    pub(super) phandle: Option<u32>,
+    compatible: &'a [u8],
+    pub(super) is_disabled: bool,
 }
 
 impl Node<'_> {
-    const NEW: Self =
-        Self { cells: CELLS, ranges: None, reg: None, interrupts: None, is_virtio: false, is_disabled: false };
+    const NEW: Self = Self {
+        cells: CELLS,
+        interrupt_cells: 0,
+        ranges: None,
+        reg: None,
+        interrupts: None,
+        interrupt_map: None,
+        interrupt_map_mask: None,
+        phandle: None,
+        compatible: &[],
+        is_disabled: false,
+    };
+
+    /// Returns whether this name is among those that it is compatible with.
+    pub(super) fn is_compatible(&self, wanted: &[u8]) -> bool {
+        self.compatible.split(|&byte| byte == 0).any(|name| name == wanted)
+    }
 }
 
-/// Iterates over the devices of a tree. Ends after an error.
+/// Visits the nodes of a tree, each after its children.
 #[derive(Debug, Clone)]
-pub struct Devices<'a> {
+pub(super) struct Walk<'a> {
     tree: Fdt<'a>,
     at: usize,
     /// The open nodes, the root first.
     nodes: [Node<'a>; DEPTH_MAX],
     depth: usize,
-    is_over: bool,
 }
 
-impl<'a> Devices<'a> {
+impl<'a> Walk<'a> {
     pub(super) fn new(tree: Fdt<'a>) -> Self {
-        Self { tree, at: 0, nodes: [Node::NEW; DEPTH_MAX], depth: 0, is_over: false }
+        Self { tree, at: 0, nodes: [Node::NEW; DEPTH_MAX], depth: 0 }
     }
 
-    /// Follows the structure to the end of the next device's node.
-    fn advance(&mut self) -> Result<Option<MmioDevice>, FdtError> {
+    /// Returns the next node that has no end before, and the nodes that it is in, the root first.
+    pub(super) fn next(&mut self) -> Result<Option<(&Node<'a>, &[Node<'a>])>, FdtError> {
         loop {
             match self.take_word()? {
                 BEGIN_NODE => self.begin()?,
                 PROPERTY => self.property()?,
                 END_NODE => {
-                    if let Some(device) = self.end()? {
-                        return Ok(Some(device));
-                    }
+                    self.depth = self.depth.checked_sub(1).ok_or(FdtError::Broken("more nodes end than begin"))?;
+                    return Ok(self.nodes.get(..=self.depth).and_then(<[_]>::split_last));
                 }
                 NOTHING => {}
                 END if self.depth == 0 => return Ok(None),
@@ -108,25 +125,23 @@ impl<'a> Devices<'a> {
         } else if is(b"interrupts") {
             node.interrupts = Some(value);
         } else if is(b"compatible") {
-            node.is_virtio = value.split(|&byte| byte == 0).any(|name| name == COMPATIBLE);
+            node.compatible = value;
         } else if is(b"status") {
             node.is_disabled = !matches!(value, b"okay\0" | b"ok\0");
+        } else if is(b"phandle") {
+            node.phandle = word(value, 0);
+        } else if is(b"interrupt-map") {
+            node.interrupt_map = Some(value);
+        } else if is(b"interrupt-map-mask") {
+            node.interrupt_map_mask = Some(value);
+        } else if is(b"#interrupt-cells") {
+            node.interrupt_cells = word(value, 0).unwrap_or(u32::MAX);
         } else if is(b"#address-cells") {
             node.cells.address = word(value, 0).unwrap_or(u32::MAX);
         } else if is(b"#size-cells") {
             node.cells.size = word(value, 0).unwrap_or(u32::MAX);
         }
         Ok(())
-    }
-
-    /// Ends the innermost node; returns its device.
-    fn end(&mut self) -> Result<Option<MmioDevice>, FdtError> {
-        self.depth = self.depth.checked_sub(1).ok_or(FdtError::Broken("more nodes end than begin"))?;
-        let Some((node, above)) = self.nodes.get(..=self.depth).and_then(<[_]>::split_last) else { return Ok(None) };
-        if !node.is_virtio || node.is_disabled || above.iter().any(|node| node.is_disabled) {
-            return Ok(None);
-        }
-        Ok(locate(node, above))
     }
 
     fn take_word(&mut self) -> Result<u32, FdtError> {
@@ -140,22 +155,14 @@ impl<'a> Devices<'a> {
     }
 }
 
-impl Iterator for Devices<'_> {
-    type Item = Result<MmioDevice, FdtError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
-            return None;
-        }
-        let found = self.advance().transpose();
-        self.is_over = !matches!(found, Some(Ok(_)));
-        found
-    }
-}
-
-/// Returns where `node`, which is within the nodes `above`, has its registers, as the processor sees them.
-fn locate(node: &Node<'_>, above: &[Node<'_>]) -> Option<MmioDevice> {
+/// Returns where `node`, which is within the nodes `above`, has its first registers, as the processor sees them: address
+/// and length, which is above 0 and does not overflow. `None` if it is disabled, or on a bus that the processor does not
+/// reach.
+pub(super) fn locate(node: &Node<'_>, above: &[Node<'_>]) -> Option<(u64, u64)> {
     let (parent, buses) = above.split_last()?;
+    if node.is_disabled || above.iter().any(|node| node.is_disabled) {
+        return None;
+    }
     let mut reg = node.reg?;
     let mut address = take(&mut reg, parent.cells.address)?;
     let len_bytes = take(&mut reg, parent.cells.size).filter(|&len_bytes| len_bytes > 0)?;
@@ -165,9 +172,13 @@ fn locate(node: &Node<'_>, above: &[Node<'_>]) -> Option<MmioDevice> {
         bus = outer;
     }
     address.checked_add(len_bytes)?;
-    // Three words on a GIC, of which the first is the kind; otherwise the first is the number.
-    let interrupt = node.interrupts.and_then(|value| word(value, if value.len() >= 12 { 4 } else { 0 }));
-    Some(MmioDevice { address, len_bytes, interrupt })
+    Some((address, len_bytes))
+}
+
+/// Returns which line an interrupt is, from its words: three on a GIC, of which the first is the kind; otherwise the first
+/// one.
+pub(super) fn line(interrupt: &[u8]) -> Option<u32> {
+    word(interrupt, if interrupt.len() >= 12 { 4 } else { 0 })
 }
 
 /// Returns an address of `bus`'s children as the bus outside sees it, whose addresses have `outer_cells` words.
@@ -189,7 +200,7 @@ fn translate(bus: &Node<'_>, outer_cells: u32, address: u64, len_bytes: u64) -> 
 }
 
 /// Takes a number of `cells` words, of which there may be one or two: a longer one has no meaning here.
-fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
+pub(super) fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
     let (high, low) = match cells {
         1 => (0, word(bytes, 0)?),
         2 => (word(bytes, 0)?, word(bytes, 4)?),

@@ -64,19 +64,43 @@ pub(super) fn enable(config: &dyn ConfigSpace, has_line: bool) {
     config.write_u32(COMMAND_AT, command | COMMAND_MEMORY | COMMAND_MASTER | line);
 }
 
+/// A base address register for memory, with or without an address.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SizedBar {
+    pub(super) address: u64,
+    pub(super) len_bytes: u64,
+    /// It has 64 bits, and takes the place of the next one too.
+    pub(super) is_wide: bool,
+}
+
 /// Returns the base address registers for memory, by index.
 ///
 /// Probes their lengths by writing ones, as PCI specifies, while the function does not respond to memory accesses. A
 /// register without an address counts as absent.
 pub fn read_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportError> {
-    let command = config.read_u32(COMMAND_AT) & COMMAND_BITS;
-    config.write_u32(COMMAND_AT, command & !COMMAND_MEMORY);
-    let bars = size_bars(config);
-    config.write_u32(COMMAND_AT, command);
-    bars
+    let sized = silently(config, size_bars)?;
+    let mut bars = [None; 6];
+    for (bar, sized) in bars.iter_mut().zip(sized) {
+        let Some(SizedBar { address: address @ 1.., len_bytes, .. }) = sized else { continue };
+        if address.checked_add(len_bytes).is_none() {
+            return Err(TransportError::Broken("a BAR of an impossible length"));
+        }
+        *bar = Some(Bar { address, len_bytes });
+    }
+    Ok(bars)
 }
 
-fn size_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportError> {
+/// Calls `change` while the function does not respond to memory accesses.
+pub(super) fn silently<T>(config: &dyn ConfigSpace, change: impl FnOnce(&dyn ConfigSpace) -> T) -> T {
+    let command = config.read_u32(COMMAND_AT) & COMMAND_BITS;
+    config.write_u32(COMMAND_AT, command & !COMMAND_MEMORY);
+    let result = change(config);
+    config.write_u32(COMMAND_AT, command);
+    result
+}
+
+/// Returns all base address registers for memory. The function does not respond to memory accesses.
+pub(super) fn size_bars(config: &dyn ConfigSpace) -> Result<[Option<SizedBar>; 6], TransportError> {
     let mut bars = [None; 6];
     let mut index = 0;
     while let Some(place) = bars.get_mut(index) {
@@ -99,9 +123,25 @@ fn size_bars(config: &dyn ConfigSpace) -> Result<[Option<Bar>; 6], TransportErro
         } else if mask != 0 {
             mask |= u64::from(u32::MAX) << 32;
         }
-        *place = bar(address, mask)?;
+        if mask == 0 {
+            continue;
+        }
+        let len_bytes = (!mask).wrapping_add(1);
+        if !len_bytes.is_power_of_two() {
+            return Err(TransportError::Broken("a BAR of an impossible length"));
+        }
+        *place = Some(SizedBar { address, len_bytes, is_wide });
     }
     Ok(bars)
+}
+
+/// Stores the address of a base address register.
+pub(super) fn set_bar(config: &dyn ConfigSpace, index: usize, address: u64, is_wide: bool) {
+    let offset = BARS_AT + 4 * index as u8;
+    config.write_u32(offset, address as u32);
+    if is_wide {
+        config.write_u32(offset + 4, (address >> 32) as u32);
+    }
 }
 
 /// Returns the writable bits of a base address register, and restores the register.
@@ -111,15 +151,4 @@ fn probe(config: &dyn ConfigSpace, offset_bytes: u8) -> u32 {
     let mask = config.read_u32(offset_bytes);
     config.write_u32(offset_bytes, before);
     mask
-}
-
-fn bar(address: u64, mask: u64) -> Result<Option<Bar>, TransportError> {
-    if mask == 0 || address == 0 {
-        return Ok(None);
-    }
-    let len_bytes = (!mask).wrapping_add(1);
-    if !len_bytes.is_power_of_two() || address.checked_add(len_bytes).is_none() {
-        return Err(TransportError::Broken("a BAR of an impossible length"));
-    }
-    Ok(Some(Bar { address, len_bytes }))
 }

@@ -4,7 +4,12 @@
 //! ([`ConfigSpace`]), has the kernel map them, and drives the device through [`Registers`]. Fields that the common
 //! configuration multiplexes (by queue, or by half) are accessed under `common`, a lock for short sections;
 //! notifications and waits take no lock. Source: virtio 1.3 §4.1.
+//!
+//! A kernel without a bus driver finds functions by [`functions`], has [`assign_bars`] give them addresses, and sets up
+//! messages by [`Msix`].
 
+mod assign;
+mod bus;
 mod capabilities;
 mod common;
 mod config_space;
@@ -25,6 +30,8 @@ use super::{
     registers::read_fields,
 };
 
+pub use assign::{FreeAddresses, assign_bars};
+pub use bus::{ConfigAccess, Ecam, Function, Place, functions};
 pub use config_space::{Bar, BarRange, ConfigSpace, read_bars};
 pub use msix::{Message, Msix};
 

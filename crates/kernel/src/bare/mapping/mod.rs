@@ -7,6 +7,7 @@
 mod holes;
 mod parallel;
 mod scenario;
+#[cfg(target_arch = "x86_64")]
 mod table;
 mod view;
 
@@ -32,6 +33,7 @@ use super::{copy, entry::Entry, lock::Lock, page, platform::Bare, tables, window
 
 pub(super) use parallel::run_on_both;
 pub(super) use scenario::run;
+#[cfg(target_arch = "x86_64")]
 pub(super) use table::{COMMAND as TABLE, measure};
 
 use holes::{Holes, Sparse};

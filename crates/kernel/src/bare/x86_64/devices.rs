@@ -1,11 +1,11 @@
-//! Finds virtio file systems on the PCI bus and among a microvm's virtio-mmio devices.
+//! Where a PC has its devices: the PCI bus, by I/O ports, and a microvm's virtio-mmio devices.
 
 use alloc::{format, vec::Vec};
 
 use transom_guest::transport::{
     Interrupts, Transport as _, TransportError, VolatileRegisters,
     mmio::Mmio,
-    pci::{BarRange, ConfigSpace, Msix, Pci},
+    pci::{ConfigAccess, Place},
 };
 
 use super::ports;
@@ -16,76 +16,32 @@ pub(super) const CONFIG_ADDRESS: u16 = 0xcf8;
 pub(super) const CONFIG_DATA: u16 = 0xcfc;
 pub(super) const ENABLED: u32 = 1 << 31;
 
-/// The vendor of virtio devices, and their device ids: 0x1040 and the type, or, if they also have the legacy interface,
-/// less (virtio 1.3, section 4.1.2). The subsystem id of these is the type.
-const VENDOR: u32 = 0x1af4;
-const MODERN: u32 = 0x1040;
-const TRANSITIONAL: core::ops::Range<u32> = 0x1000..MODERN;
-const SUBSYSTEM: u8 = 0x2c;
-
 /// The virtio-mmio devices of QEMU's microvm: address, maximum number, and distance in bytes.
 const MMIO_AT: u64 = 0xfeb0_0000;
 const MMIO_DEVICES: u64 = 24;
 const MMIO_LEN: u64 = 512;
 
-/// A function on bus 0.
-pub(super) struct Function {
-    device: u32,
+/// The configuration of PCI functions, by I/O ports.
+pub(super) struct Ports;
+
+impl Ports {
+    fn choose(place: Place, offset_bytes: u8) {
+        let Place { bus, device, function } = place;
+        let place = u32::from(bus) << 16 | u32::from(device) << 11 | u32::from(function) << 8;
+        ports::write_u32(CONFIG_ADDRESS, ENABLED | place | u32::from(offset_bytes & !3));
+    }
 }
 
-impl ConfigSpace for Function {
-    fn read_u32(&self, offset_bytes: u8) -> u32 {
-        self.choose(offset_bytes);
+impl ConfigAccess for Ports {
+    fn read_u32(&self, place: Place, offset_bytes: u8) -> u32 {
+        Self::choose(place, offset_bytes);
         ports::read_u32(CONFIG_DATA)
     }
 
-    fn write_u32(&self, offset_bytes: u8, value: u32) {
-        self.choose(offset_bytes);
+    fn write_u32(&self, place: Place, offset_bytes: u8, value: u32) {
+        Self::choose(place, offset_bytes);
         ports::write_u32(CONFIG_DATA, value);
     }
-}
-
-impl Function {
-    /// Returns the first file system on bus 0, and adds other virtio devices to `found`. The firmware has assigned its
-    /// addresses.
-    pub(super) fn find(found: &mut Found) -> Option<Self> {
-        for function in (0..32).map(|device| Self { device }) {
-            match function.device_type() {
-                Some(FILE_SYSTEM) => return Some(function),
-                Some(other) => found.add_other(other, &format!("is PCI device {}", function.device)),
-                None => {}
-            }
-        }
-        None
-    }
-
-    /// Returns the type of a virtio device.
-    fn device_type(&self) -> Option<u32> {
-        let identity = self.read_u32(0);
-        match (identity & 0xffff, identity >> 16) {
-            (VENDOR, MODERN..) => Some((identity >> 16) - MODERN),
-            (VENDOR, id) if TRANSITIONAL.contains(&id) => Some(self.read_u32(SUBSYSTEM) >> 16),
-            _ => None,
-        }
-    }
-
-    /// Returns the device's transport.
-    pub(super) fn open(&self, interrupts: Interrupts) -> Result<Pci<VolatileRegisters, RawLock>, TransportError> {
-        Pci::new(self, map, interrupts)
-    }
-
-    /// Returns the device's table of messages, if it has one.
-    pub(super) fn messages(&self) -> Result<Option<Msix<VolatileRegisters>>, TransportError> {
-        Msix::new(self, map)
-    }
-
-    fn choose(&self, offset_bytes: u8) {
-        ports::write_u32(CONFIG_ADDRESS, ENABLED | self.device << 11 | u32::from(offset_bytes & !3));
-    }
-}
-
-fn map(range: BarRange) -> Result<VolatileRegisters, TransportError> {
-    memory::registers(range.address, range.len_bytes)
 }
 
 /// Returns the file systems of a microvm, and adds other virtio devices to `found`.

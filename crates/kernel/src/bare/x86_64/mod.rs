@@ -20,7 +20,7 @@ use alloc::{boxed::Box, sync::Arc};
 
 use transom_guest::transport::{
     Interrupts, VolatileRegisters,
-    pci::{Message, Pci},
+    pci::{ConfigSpace, Message, Msix, Pci},
 };
 
 pub(super) use clock::now_ns;
@@ -37,11 +37,12 @@ use super::{
     lock::RawLock,
     mapping,
     parallel::{self, Queues},
+    pci,
     platform::Bare,
     processors, scenario,
     share::{Share, Wait},
 };
-use devices::Function;
+use devices::Ports;
 
 /// The first serial port: its data and line status registers.
 const SERIAL: u16 = 0x3f8;
@@ -133,7 +134,7 @@ pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
     apic::begin_local();
     interrupts_on();
     let mut found = Found::default();
-    if let Some(function) = Function::find(&mut found) {
+    if let Some(function) = pci::find(&Ports, &mut found) {
         say!("a file system on the PCI bus");
         use_pci(&function, platform)?;
         found.file_systems += 1;
@@ -150,9 +151,9 @@ pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
 }
 
 /// Uses the file system on the PCI bus: by polling, with each kind of interrupt, and on two processors.
-fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
+fn use_pci(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<(), Failure> {
     adopted::run(platform)?;
-    let share = Share::mount(function.open(Interrupts::Polling)?, platform, Wait::Polling)?;
+    let share = Share::mount(pci::open(function, Interrupts::Polling)?, platform, Wait::Polling)?;
     if start_info::command_line() == mapping::TABLE {
         mapping::measure(share.fs())?;
         return share.unmount();
@@ -187,8 +188,8 @@ fn use_pci(function: &Function, platform: &Arc<Bare>) -> Result<(), Failure> {
 }
 
 /// Returns the device's transport, set up to interrupt.
-fn open(function: &Function, way: Way) -> Result<Pci<VolatileRegisters, RawLock>, Failure> {
-    let Some(messages) = function.messages()? else { return Err("the device has no MSI-X".into()) };
+fn open(function: &dyn ConfigSpace, way: Way) -> Result<Pci<VolatileRegisters, RawLock>, Failure> {
+    let Some(messages) = Msix::new(function, pci::map)? else { return Err("the device has no MSI-X".into()) };
     let interrupts = match way {
         Way::Messages(max) => {
             apic::set_lines(false);
@@ -208,7 +209,7 @@ fn open(function: &Function, way: Way) -> Result<Pci<VolatileRegisters, RawLock>
             Interrupts::Line(Box::new(Wakes))
         }
     };
-    Ok(function.open(interrupts)?)
+    Ok(pci::open(function, interrupts)?)
 }
 
 /// Returns the vector of the request queue, number 1: see `Interrupts::Messages`.

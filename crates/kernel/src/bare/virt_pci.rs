@@ -1,0 +1,50 @@
+//! The PCI bus of QEMU's `virt` machines: no firmware has set it up, so this is all that it takes.
+
+use alloc::{boxed::Box, sync::Arc};
+
+use transom_guest::transport::{
+    Interrupts,
+    fdt::PciHost,
+    pci::{ConfigSpace as _, Ecam, FreeAddresses, assign_bars},
+};
+
+use super::{
+    Failure, Found, arch,
+    console::say,
+    interrupts::Wakes,
+    jobs, mapping, memory, pci,
+    platform::Bare,
+    scenario,
+    share::{Share, Wait},
+};
+
+/// The word of the configuration that has the pin of the function's interrupt in its second byte.
+const INTERRUPT_AT: u8 = 0x3c;
+
+/// Uses the file system on the bus, if there is one: by polling, then by its line, with two processors if files can be
+/// mapped.
+pub(super) fn run(host: &PciHost<'_>, platform: &Arc<Bare>, found: &mut Found) -> Result<(), Failure> {
+    let access = Ecam::new(memory::registers(host.address, host.len_bytes)?);
+    let Some(function) = pci::find(&access, found) else { return Ok(()) };
+    assign_bars(&function, &mut host.memory.clone().map(FreeAddresses::new))?;
+    say!("a file system on the PCI bus, from the device tree");
+    let share = Share::mount(pci::open(&function, Interrupts::Polling)?, platform, Wait::Polling)?;
+    scenario::run(share.fs())?;
+    if share.has_window() {
+        mapping::run(share.fs())?;
+    }
+    share.unmount()?;
+
+    let pin = (function.read_u32(INTERRUPT_AT) >> 8) as u8;
+    let line = host.line(function.place(), pin)?.ok_or("the device tree does not say which line the device has")?;
+    arch::use_line(line);
+    let interrupts = Interrupts::Line(Box::new(Wakes));
+    let share = Share::mount(pci::open(&function, interrupts)?, platform, Wait::Sleeping)?;
+    share.use_until_woken("a line of the PCI bus", 0)?;
+    if share.has_window() && jobs::start_second()? {
+        mapping::run_on_both(share.fs())?;
+    }
+    share.unmount()?;
+    found.file_systems += 1;
+    Ok(())
+}
