@@ -10,7 +10,11 @@
 #![expect(unsafe_code, reason = "frees tables and pages that nothing refers to any more")]
 
 use alloc::vec::Vec;
-use core::{ops::Range, ptr::NonNull};
+use core::{
+    ops::Range,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use transom_guest::dax::{
     RANGE_LEN,
@@ -30,6 +34,15 @@ pub(super) use super::walk::ADDRESSES;
 
 /// Held while the tables are changed, whichever mapping they are of: the upper ones are shared.
 pub(super) static CHANGING: Lock<()> = Lock::new(());
+
+/// Entries that [`mark_stored`] has marked, because the processor does not.
+static MARKED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of entries that were marked dirty by a fault so far.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn marked_by_faults() -> u64 {
+    MARKED.load(Ordering::Relaxed)
+}
 
 /// Returns the entry for `address`.
 pub(super) fn get(address: usize) -> Option<Entry> {
@@ -64,8 +77,9 @@ pub(super) fn mark_stored(address: usize) -> bool {
     let _changing = CHANGING.lock();
     let Some(entry) = get(address).filter(|entry| entry.is_writable) else { return false };
     let level = u32::from(entry.order == Order::Huge);
-    if let Some(slot) = slot(address, level, false) {
+    if let Some(slot) = slot(address, level, false).filter(|_| !entry.is_dirty) {
         store(slot, format::encode(&Entry { is_dirty: true, ..entry }));
+        MARKED.fetch_add(1, Ordering::Relaxed);
     }
     arch::forget_here(address..address + 1);
     true
@@ -184,12 +198,9 @@ fn replace(slot: usize, level: u32, entry: Slot, addresses: Range<usize>) {
         store(slot, EMPTY);
         arch::forget(addresses);
     }
-    store(
-        slot,
-        match entry {
-            Slot::Empty => EMPTY,
-            Slot::Table(table) => format::table(table),
-            Slot::Page(entry) => format::encode(&entry),
-        },
-    );
+    match entry {
+        Slot::Empty => {}
+        Slot::Table(table) => store(slot, format::table(table)),
+        Slot::Page(entry) => store(slot, format::encode(&entry)),
+    }
 }

@@ -16,6 +16,7 @@ use super::{
     platform::Bare,
     scenario,
     share::{Share, Wait},
+    tables,
 };
 
 /// The word of the configuration that has the pin of the function's interrupt in its second byte.
@@ -32,6 +33,7 @@ pub(super) fn run(host: &PciHost<'_>, platform: &Arc<Bare>, found: &mut Found) -
     scenario::run(share.fs())?;
     if share.has_window() {
         mapping::run(share.fs())?;
+        say!("ok: entries marked dirty by faults: {}", tables::marked_by_faults());
     }
     share.unmount()?;
 
