@@ -194,8 +194,10 @@ impl KeptHeads {
         self.long.is_some()
     }
 
-    pub(super) fn attach(self, slots: &DmaBuffer) -> Heads<'_> {
-        let Self { start, long, reply_offset, reply_len } = self;
-        Heads { slots, start, long, head_len: 0, reply_offset, reply_len }
+    /// Copies the written part of the reply's head to `reply_head`. `slots` is the memory of all slots.
+    pub(super) fn read_reply(&self, slots: &DmaBuffer, reply_head: &mut [u8], written_bytes: usize) {
+        let written_bytes = written_bytes.min(self.reply_len).min(reply_head.len());
+        let memory = self.long.as_ref().unwrap_or(slots);
+        memory.read(self.start + self.reply_offset, &mut reply_head[..written_bytes]);
     }
 }

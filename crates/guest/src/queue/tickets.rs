@@ -5,7 +5,7 @@
 //! receives the reply calls.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::{ops::Range, task::Waker};
+use core::{mem, ops::Range, task::Waker};
 
 use super::{
     Queue,
@@ -17,7 +17,7 @@ use crate::{
     channel::{ChannelError, OwnedMessage, OwnedReply},
     dma::{Direction, DmaBuffer, DmaError},
     platform::{Event as _, Platform},
-    sync::atomic::Ordering,
+    sync::{MutexGuard, atomic::Ordering, rank},
     transport::Transport,
 };
 
@@ -31,7 +31,7 @@ const UNKNOWN: ChannelError = ChannelError::Broken("an unknown ticket");
 /// Protected by `Queue::tickets`.
 pub(super) struct Tickets {
     by_slot: Vec<Option<Owned>>,
-    /// Replies whose slots are in use again.
+    /// Replies whose slots are in use again. See `lock_with_room`.
     early: Vec<(u64, OwnedReply)>,
     next: u64,
 }
@@ -71,6 +71,11 @@ impl Tickets {
     fn place(&mut self, ticket: u64) -> Option<&mut Option<Owned>> {
         let place = self.by_slot.get_mut(usize::from(slot_of(ticket)))?;
         place.as_ref().is_some_and(|owned| owned.ticket == ticket).then_some(place)
+    }
+
+    /// Returns whether the early replies have room for one more.
+    fn has_room(&self) -> bool {
+        self.early.len() < self.early.capacity()
     }
 
     fn name(&mut self, queue: u16, slot: u16) -> u64 {
@@ -289,7 +294,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             let owned = self.take_owned(place);
             self.claim();
             drop(tickets);
-            let reply = owned.map(|owned| self.read_reply(at, owned));
+            let reply = owned.map(|mut owned| self.read_reply(at, &mut owned));
             self.release(at);
             return Ok(reply);
         }
@@ -324,11 +329,13 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         Some(waker)
     }
 
-    fn read_reply(&self, at: u16, owned: Owned) -> OwnedReply {
-        let Owned { heads, reply_head: mut head, reply_data, .. } = owned;
+    /// Takes the reply out of a message. What else the message owns stays there, since the caller may hold `tickets`,
+    /// under which nothing is freed.
+    fn read_reply(&self, at: u16, owned: &mut Owned) -> OwnedReply {
+        let mut head = mem::take(&mut owned.reply_head);
         let written = self.slots.get(at).map_or(0, |slot| slot.written_bytes());
-        heads.attach(&self.messages).read_reply(&mut head, written);
-        if let Some((buffer, range)) = reply_data {
+        owned.heads.read_reply(&self.messages, &mut head, written);
+        if let Some((buffer, range)) = &owned.reply_data {
             buffer.sync_for_cpu(range.start, range.len().min(written.saturating_sub(head.len())));
         }
         OwnedReply { head, written }
@@ -353,27 +360,45 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         while self.unclaimed.load(Ordering::Acquire) != 0 && self.harvest_one(|_| true) {}
     }
 
+    /// Locks the tickets, with room for one more early reply. An interrupt handler takes the same lock, and may have
+    /// interrupted the allocator on its own processor: so nothing is allocated or freed while it is held.
+    fn lock_with_room(&self) -> MutexGuard<'_, P, { rank::QUEUE }, Tickets> {
+        loop {
+            let mut tickets = self.tickets.lock();
+            if tickets.has_room() {
+                return tickets;
+            }
+            let wanted = (tickets.early.len() + 1) * 2;
+            drop(tickets);
+            let mut larger = Vec::with_capacity(wanted);
+            tickets = self.tickets.lock();
+            if larger.capacity() > tickets.early.len() {
+                larger.append(&mut tickets.early);
+                mem::swap(&mut larger, &mut tickets.early);
+            }
+            drop(tickets);
+            // The former one, which is empty, is freed here.
+            drop(larger);
+        }
+    }
+
     /// Moves one reply that has come, of a message that `is_meant`.
     fn harvest_one(&self, is_meant: impl Fn(&Owned) -> bool) -> bool {
-        let mut tickets = self.tickets.lock();
+        let mut tickets = self.lock_with_room();
         let is_done = |at: usize| self.slots.get(at as u16).is_some_and(|slot| slot.is_done());
         let mut places = tickets.by_slot.iter().enumerate();
         let ready = places.position(|(at, owned)| owned.as_ref().is_some_and(&is_meant) && is_done(at));
         let Some(at) = ready else { return false };
         let Some(place) = tickets.by_slot.get_mut(at) else { return false };
         let waker = place.as_mut().and_then(|owned| self.take_waker(owned));
-        let Some(owned) = self.take_owned(place) else { return false };
+        let Some(mut owned) = self.take_owned(place) else { return false };
         self.claim();
-        let mut unwanted = None;
-        if owned.is_unwanted {
-            unwanted = Some(owned);
-        } else {
-            let ticket = owned.ticket;
-            let reply = self.read_reply(at as u16, owned);
-            tickets.early.push((ticket, reply));
+        if !owned.is_unwanted {
+            let reply = self.read_reply(at as u16, &mut owned);
+            tickets.early.push((owned.ticket, reply));
         }
         drop(tickets);
-        drop(unwanted);
+        drop(owned);
         self.release(at as u16);
         // Its waiter checks the early replies.
         if let Some(slot) = self.slots.get(at as u16) {
