@@ -85,7 +85,7 @@ impl<P: Platform> Session<P> {
     }
 
     /// Returns whether `fh` stands for no open file because the server does not know `opcode`, OPEN or OPENDIR.
-    pub(super) fn is_without_handle(&self, opcode: Opcode, fh: Handle) -> bool {
+    pub(crate) fn is_without_handle(&self, opcode: Opcode, fh: Handle) -> bool {
         fh == Handle(0) && self.is_unsupported(opcode)
     }
 }

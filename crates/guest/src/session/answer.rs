@@ -68,7 +68,14 @@ structures! {
     AttrOut: |session, sent, out| session.attributes(out);
     BmapOut: |_session, sent, out| Ok(out);
     CopyFileRangeOut: |session, sent, out| sent.number(session, out.bytes_copied.get()).map(|_| out);
-    CreateOut: |session, sent, out| Ok(Self { entry: sent.entry(session, out.entry)?, ..out });
+    CreateOut: |session, sent, out| match sent.entry(session, out.entry) {
+        Ok(entry) => Ok(Self { entry, ..out }),
+        Err(error) => {
+            // The server has opened the file nevertheless.
+            session.release_unawaited(sent, out.entry.nodeid.into(), &out.open);
+            Err(error)
+        }
+    };
     EntryOut: |session, sent, out| sent.entry(session, out);
     LkOut: |session, sent, out| session.possible_lock(out.lk).map(|lk| Self { lk });
     LseekOut: |session, sent, out| sent.number(session, out.offset.get()).map(|_| out);

@@ -86,6 +86,7 @@ impl<P: Platform> Session<P> {
 
     /// Sends what is queued; meant for an idle moment. Errors: those of the channel; what was not sent stays queued.
     pub fn flush_forgets(&self) -> Result<(), Errno> {
+        self.settle_orphans();
         while self.send_forgets()? {}
         Ok(())
     }

@@ -2,8 +2,8 @@
 //!
 //! [`Session`] sends typed requests over a [`Channel`] and checks every reply before anybody sees it. The operations
 //! are in [`ops`](crate::ops), one file each; those block. A [`Pending`] is any of them, started and not waited for.
-//! [`request`] holds the path that all of them take, [`reply`] the checks. Nothing here is cached. The only lock is
-//! that of the forgets, and no message is sent while it is held.
+//! [`request`] holds the path that all of them take, [`reply`] the checks. Nothing here is cached. The only locks
+//! are those of the forgets and of the dropped requests, and no message is sent while one is held.
 
 mod answer;
 mod counters;
@@ -12,6 +12,7 @@ mod forget;
 mod head;
 mod interrupt;
 mod negotiate;
+mod orphans;
 mod pending;
 mod prepared;
 mod reply;
@@ -33,6 +34,7 @@ use crate::{
 use counters::Tally;
 use forget::Forgets;
 use head::complete_header;
+use orphans::Orphans;
 use reply::HEADER_LEN;
 use unsupported::Unsupported;
 
@@ -59,6 +61,7 @@ pub struct Session<P: Platform> {
     /// The number of the next request.
     uniques: AtomicU64,
     forgets: Forgets<P>,
+    orphans: Orphans<P>,
     unsupported: Unsupported,
     tally: Tally,
     waiting: Arc<P::Event>,
@@ -78,6 +81,7 @@ impl<P: Platform> Session<P> {
             negotiated,
             uniques: AtomicU64::new(negotiate::INIT_UNIQUE.0 + 2),
             forgets: Forgets::new(),
+            orphans: Orphans::new(),
             unsupported: Unsupported::default(),
             tally: Tally::default(),
             waiting: Arc::default(),

@@ -18,6 +18,7 @@ use super::{
     Session,
     answer::Answer,
     head::complete_header,
+    orphans::{Orphan, brings_something},
     prepared::Request,
     reply::{self, HEADER_LEN},
     request::Caller,
@@ -31,8 +32,8 @@ use crate::{
 
 /// A request for `O` in progress, over a session that is borrowed or shared (`&Session` or `Arc<Session>`).
 ///
-/// Dropping it leaves the reply to nobody: a reference or an open file that comes with it stays with the server until
-/// the session ends. Its data is not free then: the device may read or write the range until it has used the request.
+/// Dropping it leaves the reply to nobody. A reference or an open file that comes with it is given back by whoever next
+/// starts a request or calls [`Session::flush_forgets`]. Its data is not free then: the device may read or write the range until it has used the request.
 /// To go on at once, allocate another buffer; the dropped one is in use until its `Arc` has no other owner.
 ///
 /// In an interrupt handler, its waker may only mark the task: it may not poll or start a request, and may free memory
@@ -45,7 +46,8 @@ pub struct Pending<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Repl
     unique: Unique,
     /// The most bytes that the reply may have.
     room: usize,
-    sent: Sent,
+    /// Absent once this was dropped.
+    sent: Option<Sent>,
     operation: PhantomData<fn() -> O>,
 }
 
@@ -56,6 +58,7 @@ impl<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> Pe
     /// [`Settings::in_flight_max`](crate::device::Settings::in_flight_max) is the limit.
     pub fn start(session: S, caller: &Caller<'_>, request: Request<O>) -> Result<Self, Errno> {
         rank::may_wait::<P>();
+        session.settle_orphans();
         let Request { mut head, data, room: reply_data, .. } = request;
         let unique = session.next_unique();
         let len_of = |part: &Option<(_, core::ops::Range<usize>)>| part.as_ref().map_or(0, |(_, range)| range.len());
@@ -65,7 +68,7 @@ impl<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> Pe
         let room = reply_head_len + len_of(&reply_data);
         let message = OwnedMessage { head, data, reply_head_len, reply_data };
         let ticket = session.channel.start(session.queue_of(caller), message)?;
-        Ok(Self { session, ticket: Some(ticket), unique, room, sent, operation: PhantomData })
+        Ok(Self { session, ticket: Some(ticket), unique, room, sent: Some(sent), operation: PhantomData })
     }
 
     /// Returns whether the reply has come; then [`Self::wait`] does not block.
@@ -80,10 +83,10 @@ impl<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> Pe
     }
 
     fn conclude(&self, ticket: Ticket) -> Result<<O::Reply as Answer>::Output, Errno> {
-        let session = &*self.session;
+        let (session, Some(sent)) = (&*self.session, &self.sent) else { return Err(Errno::INVAL) };
         let OwnedReply { head, written } = session.channel.finish(ticket)?;
         let body_len = session.judge(reply::check(&head, written, self.room, self.unique))?;
-        <O::Reply as Answer>::accept(session, &self.sent, head.get(HEADER_LEN..).unwrap_or_default(), body_len)
+        <O::Reply as Answer>::accept(session, sent, head.get(HEADER_LEN..).unwrap_or_default(), body_len)
     }
 }
 
@@ -104,8 +107,10 @@ impl<P: Platform, S: Deref<Target = Session<P>> + Unpin, O: Operation<Reply: Ans
 
 impl<P: Platform, S: Deref<Target = Session<P>>, O: Operation<Reply: Answer>> Drop for Pending<P, S, O> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.session.channel.abandon(ticket);
+        let Some(ticket) = self.ticket.take() else { return };
+        match self.sent.take().filter(|_| brings_something(O::ROW.effect)) {
+            Some(sent) => self.session.adopt(Orphan { ticket, unique: self.unique, room: self.room, sent }),
+            None => self.session.channel.abandon(ticket),
         }
     }
 }

@@ -6,12 +6,12 @@ use alloc::{sync::Arc, vec::Vec};
 use core::ops::{Range, RangeInclusive};
 
 use transom_wire::{
-    Opcode,
+    NodeId, Opcode,
     attr::EntryOut,
     header::InHeader,
     limits::{SYMLINK_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX},
     linux::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, SEEK_DATA, SEEK_HOLE},
-    ops::{copy_file_range::CopyFileRangeIn, lseek::LseekIn, mknod::MknodIn},
+    ops::{copy_file_range::CopyFileRangeIn, create::CreateIn, lseek::LseekIn, mknod::MknodIn, open::OpenIn},
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -23,6 +23,10 @@ pub struct Sent {
     opcode: Opcode,
     /// Bytes of file data.
     pub(super) data_len: usize,
+    /// The inode in the header.
+    pub(super) node: NodeId,
+    /// The flags with which it opens a file, if it does.
+    pub(super) open_flags: u32,
     /// There is room for bytes of the reply.
     pub(super) has_room: bool,
     /// Where bytes come that are checked: a target, a list of names.
@@ -43,8 +47,10 @@ impl Sent {
     ) -> Self {
         let has_text = matches!(opcode, Opcode::Readlink | Opcode::Listxattr);
         let text = room.filter(|_| has_text).map(|(buffer, range)| (Arc::clone(buffer), range.clone()));
+        let node = InHeader::read_from_prefix(head).map_or(NodeId(0), |(header, _)| header.nodeid.into());
+        let open_flags = open_flags(opcode, head);
         let (file_type, numbers) = (file_type(opcode, head), numbers(opcode, head));
-        Self { opcode, data_len, has_room: room.is_some(), text, file_type, numbers }
+        Self { opcode, data_len, node, open_flags, has_room: room.is_some(), text, file_type, numbers }
     }
 
     pub(super) fn opcode(&self) -> Opcode {
@@ -98,6 +104,17 @@ fn file_type(opcode: Opcode, head: &[u8]) -> Option<u32> {
         })
     } else {
         None
+    }
+}
+
+/// Returns the flags with which an operation opens a file, if it does.
+fn open_flags(opcode: Opcode, head: &[u8]) -> u32 {
+    if matches!(opcode, Opcode::Create | Opcode::Tmpfile) {
+        args::<CreateIn>(head).map_or(0, |args| args.flags.get())
+    } else if matches!(opcode, Opcode::Open | Opcode::Opendir) {
+        args::<OpenIn>(head).map_or(0, |args| args.flags.get())
+    } else {
+        0
     }
 }
 

@@ -9,17 +9,19 @@ use transom_guest::{
 use transom_wire::{
     NodeId,
     attr::{Attr, EntryOut},
+    header::InHeader,
     operation::{
-        CopyFileRange, CopyFileRange64, Create, Getlk, Getxattr, Link, Listxattr, Lookup, Lseek, Mkdir, Mknod,
-        Operation, Readlink, Symlink,
+        CopyFileRange, CopyFileRange64, Create, Getlk, Getxattr, Link, Listxattr, Lookup, Lseek, Mkdir, Mknod, Open,
+        Opendir, Operation, Readlink, Symlink,
     },
     ops::{
         copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
-        create::CreateOut,
+        create::{CreateIn, CreateOut},
         init::InitFlags,
         lk::LkOut,
         lseek::{LseekIn, LseekOut},
         mknod::MknodIn,
+        open::{OpenIn, OpenOut},
         write::WriteOut,
         xattr::GetxattrOut,
     },
@@ -63,6 +65,49 @@ where
     let forgets = session.queued_forgets();
     script.turn(|header, _| reply(header, 0, &[]));
     (outcome, forgets)
+}
+
+/// Starts a request, drops it or takes its reply, and flushes. Returns which requests the server got after it, with the
+/// inodes in their headers and the handles that they name.
+fn followers<O>(args: &O::Args, body: &[u8], is_dropped: bool, fill: impl FnOnce(Request<O>) -> Request<O>) -> Vec<[u64; 3]>
+where
+    O: Operation<Reply: Answer>,
+{
+    let body = body.to_vec();
+    let (script, session) = session_with(InitFlags::all(), move |header, _| reply(header, 0, &body));
+    let request = fill(Request::<O>::new(&ROOT, NodeId(5), args).unwrap());
+    let pending = Pending::start(&session, &ROOT, request).unwrap();
+    script.last.lock().unwrap().clear();
+    if is_dropped { drop(pending) } else { assert_eq!(pending.wait().err(), Some(Errno::IO)) }
+    session.flush_forgets().unwrap();
+    let last = std::mem::take(&mut *script.last.lock().unwrap());
+    let told = std::mem::take(&mut *script.told.lock().unwrap());
+    let describe = |message: &Vec<u8>| {
+        let (header, rest) = InHeader::read_from_prefix(message).unwrap();
+        [header.opcode.get().into(), header.nodeid.get(), u64::read_from_prefix(rest).unwrap().0]
+    };
+    [last].iter().chain(&told).filter(|message| !message.is_empty()).map(describe).collect()
+}
+
+#[test]
+fn a_file_that_nobody_gets_is_closed_and_its_reference_given_back() {
+    let create = || CreateOut { open: OpenOut { fh: 77.into(), ..OpenOut::new_zeroed() }, entry: entry(9, DIR) };
+    let named = |request: Request<Create>| request.name(name("a")).unwrap();
+    let (release, releasedir, forget) = (18, 29, 2);
+    // 1. The reply is refused, since it is a directory.
+    let sent = followers(&CreateIn::new_zeroed(), create().as_bytes(), false, named);
+    assert_eq!(sent, [[release, 9, 77], [forget, 9, 1]]);
+    // 2. Nobody waits for the reply.
+    let good = CreateOut { entry: entry(9, FILE), ..create() };
+    let sent = followers(&CreateIn::new_zeroed(), good.as_bytes(), true, named);
+    assert_eq!(sent, [[release, 9, 77], [forget, 9, 1]]);
+    let sent = followers::<Open>(&OpenIn::new_zeroed(), create().open.as_bytes(), true, |request| request);
+    assert_eq!(sent, [[release, 5, 77]]);
+    let sent = followers::<Opendir>(&OpenIn::new_zeroed(), create().open.as_bytes(), true, |request| request);
+    assert_eq!(sent, [[releasedir, 5, 77]]);
+    let lookup = |request: Request<Lookup>| request.name(name("a")).unwrap();
+    assert_eq!(followers::<Lookup>(&(), entry(9, FILE).as_bytes(), true, lookup), [[forget, 9, 1]]);
+    assert_eq!(followers::<Lookup>(&(), entry(0, 0).as_bytes(), true, lookup), [[0; 3]; 0]);
 }
 
 fn entry(nodeid: u64, mode: u32) -> EntryOut {
