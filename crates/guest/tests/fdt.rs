@@ -1,7 +1,10 @@
 //! Device trees: those of QEMU's machines in outline, and blobs of anything.
 
 use proptest::prelude::*;
-use transom_guest::transport::fdt::{Fdt, FdtError, MmioDevice};
+use transom_guest::transport::{
+    fdt::{Fdt, FdtError, MmioDevice},
+    pci::Place,
+};
 
 /// Writes a tree.
 #[derive(Default)]
@@ -97,6 +100,56 @@ fn addresses_on_a_bus_are_translated_and_those_out_of_reach_are_left_out() {
     assert_eq!(devices(&tree.device(&[0x1000, 0x200], &[5]).end().end().blob()).unwrap(), []);
 }
 
+/// A bridge as QEMU's `virt` has it: ranges of I/O ports and of both kinds of memory, and interrupts of each device.
+fn bridge(tree: Writer, memory: [u32; 14], interrupts: &[u32]) -> Writer {
+    let tree = tree.begin("pci@30000000").bytes("compatible", b"pci-host-ecam-generic\0").cells(3, 2);
+    let tree = tree.words("reg", &[0x40, 0x1000_0000, 0, 0x1000_0000]);
+    let io = [0x0100_0000, 0, 0, 0, 0x300_0000, 0, 0x10000];
+    let tree = tree.words("ranges", &[&io[..], &memory].concat()).words("#interrupt-cells", &[1]);
+    tree.words("interrupt-map-mask", &[0x1800, 0, 0, 7]).words("interrupt-map", interrupts).end()
+}
+
+const MEMORY: [u32; 14] =
+    [0x0200_0000, 0, 0x4000_0000, 0, 0x4000_0000, 0, 0x4000_0000, 0x4300_0000, 4, 0, 4, 0, 4, 0];
+
+#[test]
+fn a_bridge_says_where_the_configuration_is_which_addresses_are_free_and_how_lines_are_connected() {
+    let place = |device| Place { bus: 0, device, function: 0 };
+    // A PLIC, whose interrupts have one word, after the bridge; and a GIC before it, with two words of address and three
+    // of interrupt.
+    let plic = [[0, 0, 0, 1, 5, 32], [0, 0, 0, 2, 5, 33], [0x800, 0, 0, 1, 5, 33], [0x800, 0, 0, 2, 5, 34]].concat();
+    let tree = bridge(Writer::default().begin("").cells(2, 2), MEMORY, &plic);
+    let tree = tree.begin("plic").words("phandle", &[5]).words("#interrupt-cells", &[1]).words("#address-cells", &[0]);
+    let blob = tree.end().end().blob();
+    let tree = Fdt::new(&blob).unwrap();
+    let host = tree.pci_host().unwrap().unwrap();
+    assert_eq!((host.address, host.len_bytes), (0x40_1000_0000, 0x1000_0000));
+    assert_eq!(host.memory, [0x4000_0000..0x8000_0000, 0x4_0000_0000..0x8_0000_0000]);
+    let lines = [(0, 1), (0, 2), (1, 1), (1, 2), (4, 1), (2, 1), (0, 3), (0, 0)].map(|(device, pin)| {
+        host.line(place(device), pin).unwrap()
+    });
+    // Device 4 is connected as device 0: the mask leaves two bits of its number.
+    assert_eq!(lines, [Some(32), Some(33), Some(33), Some(34), Some(32), None, None, None]);
+
+    let gic = [0, 0, 0, 1, 7, 0, 0, 0, 3, 4, 0x800, 0, 0, 1, 7, 0, 0, 0, 4, 4];
+    let tree = Writer::default().begin("").cells(2, 2).begin("intc").words("phandle", &[7]).cells(2, 2);
+    let blob = bridge(tree.words("#interrupt-cells", &[3]).end(), MEMORY, &gic).end().blob();
+    let host = Fdt::new(&blob).unwrap().pci_host().unwrap().unwrap();
+    assert_eq!([0, 1].map(|device| host.line(place(device), 1).unwrap()), [Some(3), Some(4)]);
+}
+
+#[test]
+fn what_a_bridge_does_not_say_is_absent() {
+    let at_root = || Writer::default().begin("").cells(2, 2);
+    assert!(Fdt::new(&at_root().end().blob()).unwrap().pci_host().unwrap().is_none());
+    // Memory elsewhere on the bus than for the processor, and a connection to a controller that there is not.
+    let moved = [0x0200_0000, 0, 0, 0, 0x4000_0000, 0, 0x4000_0000, 0x4300_0000, 0, 0, 4, 0, 4, 0];
+    let blob = bridge(at_root(), moved, &[0, 0, 0, 1, 5, 32]).end().blob();
+    let host = Fdt::new(&blob).unwrap().pci_host().unwrap().unwrap();
+    assert_eq!(host.memory, [0..0, 0..0]);
+    assert_eq!(host.line(Place { bus: 0, device: 0, function: 0 }, 1), Ok(None));
+}
+
 #[test]
 fn what_is_disabled_or_something_else_is_left_out() {
     let tree = Writer::default().begin("").cells(1, 1);
@@ -140,6 +193,7 @@ proptest! {
         words in prop::collection::vec(token(), 0..200),
         names in prop::collection::vec(prop_oneof![
             Just("reg"), Just("ranges"), Just("compatible"), Just("status"), Just("#address-cells"), Just("interrupts"),
+            Just("interrupt-map"), Just("phandle"),
         ], 0..8),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -147,6 +201,9 @@ proptest! {
         let blob = words.into_iter().fold(tree, Writer::word).blob();
         for blob in [&blob[..], &blob[..cut.index(blob.len())]] {
             let Ok(tree) = Fdt::new(blob) else { continue };
+            if let Ok(Some(host)) = tree.pci_host() {
+                let _ = host.line(Place { bus: 0, device: 1, function: 0 }, 1);
+            }
             let found: Vec<_> = tree.virtio_mmio().collect();
             prop_assert!(found.len() <= blob.len());
             for device in found.into_iter().flatten() {

@@ -1,5 +1,6 @@
 //! virtio over PCI with a model of a device, and with configurations and registers that return anything.
 
+mod bus;
 mod fake;
 mod hostile;
 mod msix;
