@@ -2,7 +2,7 @@
 
 use lock_api::{Mutex, RawMutex};
 use transom_guest::transport::{
-    Interrupts, QueueAddresses, SharedLine, ShmRegion, Transport, TransportError, Watch, check_alive, checks,
+    Interrupts, OneInterrupt, QueueAddresses, ShmRegion, Transport, TransportError, checks,
 };
 use virtio_drivers::transport::{self, DeviceStatus};
 
@@ -15,9 +15,7 @@ const FILE_SYSTEM: u32 = 26;
 /// memory regions: a device that has a window is better reached by [`Function`](crate::Function).
 pub struct Driven<T, L: RawMutex> {
     transport: Mutex<L, T>,
-    interrupts: Interrupts,
-    line: SharedLine,
-    watch: Watch,
+    interrupt: OneInterrupt,
 }
 
 impl<T: transport::Transport, L: RawMutex> Driven<T, L> {
@@ -29,7 +27,7 @@ impl<T: transport::Transport, L: RawMutex> Driven<T, L> {
         if transport.requires_legacy_layout() {
             return Err(TransportError::Legacy { device_type: FILE_SYSTEM });
         }
-        Ok(Self { transport: Mutex::new(transport), interrupts, line: SharedLine::default(), watch: Watch::default() })
+        Ok(Self { transport: Mutex::new(transport), interrupt: OneInterrupt::new(interrupts) })
     }
 
     /// Acknowledges the device's interrupt and returns its causes, for a kernel whose handler must silence the line
@@ -117,20 +115,11 @@ impl<T: transport::Transport + Send, L: RawMutex + Send + Sync> Transport for Dr
     }
 
     fn notifications(&self, _queue: u16) -> u64 {
-        match &self.interrupts {
-            Interrupts::Polling => 0,
-            Interrupts::Line(source) | Interrupts::Messages(_, source) => source.count(0),
-        }
+        self.interrupt.count()
     }
 
     fn wait(&self, _queue: u16, seen: u64, deadline_ns: Option<u64>) -> Result<(), TransportError> {
-        let must_look = match &self.interrupts {
-            Interrupts::Polling => self.watch.is_due(),
-            Interrupts::Line(source) | Interrupts::Messages(_, source) => {
-                self.line.wait(&**source, seen, deadline_ns, || self.acknowledge())
-            }
-        };
-        if must_look { check_alive(self.status()?) } else { Ok(()) }
+        self.interrupt.wait(seen, deadline_ns, || self.acknowledge(), || self.status())
     }
 
     fn shm_region(&self, _id: u8) -> Result<Option<ShmRegion>, TransportError> {

@@ -5,11 +5,6 @@
 
 #include "transom.h"
 
-_Static_assert(sizeof(struct transom_attr) == 80, "struct transom_attr");
-_Static_assert(offsetof(struct transom_attr, mode) == 60, "transom_attr.mode");
-_Static_assert(sizeof(struct transom_entry) == 272, "struct transom_entry");
-_Static_assert(offsetof(struct transom_entry, name) == 16, "transom_entry.name");
-
 #define CHECK(call)                                                                  \
     do {                                                                             \
         int64_t result = (call);                                                     \

@@ -11,51 +11,22 @@ mod kernel;
 #[allow(dead_code, reason = "the tests of the device use more of it")]
 mod memory;
 mod registers;
+#[path = "../../../guest/tests/device/server.rs"]
+mod server;
 
 use std::{
     ffi::{CStr, c_char},
-    fs,
-    path::Path,
-    ptr,
+    fs, ptr,
     sync::Arc,
-    thread,
 };
 
-use fake::{Chain, Fake};
+use fake::Fake;
 use registers::Mmio;
+use server::serve_directory;
 use transom_c::{
     TransomFs, TransomPlatform, TransomRegisters, transom_close, transom_mount_mmio, transom_open, transom_read,
     transom_unmount, transom_write,
 };
-use transom_host::{
-    passthrough::{Config, Passthrough},
-    server::{BlockingMode, GuestSlice, Scratch, ServeOutcome, Server},
-};
-
-fn serve(fake: &Arc<Fake>, dir: &Path) -> Vec<thread::JoinHandle<()>> {
-    let server = Arc::new(Server::new(Passthrough::open(dir, Config::default()).unwrap()));
-    (0..=fake.request_queues as usize)
-        .map(|queue| {
-            let (fake, server) = (Arc::clone(fake), Arc::clone(&server));
-            thread::spawn(move || {
-                fake.wait_for_start(queue);
-                fake.serve(queue, |chain| answer(&server, chain));
-            })
-        })
-        .collect()
-}
-
-fn answer(server: &Server<Passthrough>, chain: &Chain) -> Vec<u8> {
-    let (mut sent, mut room) = (chain.sent(), vec![0; chain.room()]);
-    let (sent, writable) = ([GuestSlice::from(&mut *sent)], [GuestSlice::from(&mut *room)]);
-    let writable = if chain.room() == 0 { &[][..] } else { &writable };
-    let ServeOutcome::Done(done) = server.handle(&sent, writable, &mut Scratch::default(), BlockingMode::MayBlock)
-    else {
-        panic!("deferred though it may block")
-    };
-    room.truncate(done.used_len_bytes as usize);
-    room
-}
 
 fn mount(platform: *const TransomPlatform, registers: &TransomRegisters) -> Result<*mut TransomFs, (i32, String)> {
     let (mut fs, mut message) = (ptr::dangling_mut(), [1 as c_char; 200]);
@@ -72,7 +43,7 @@ fn a_kernel_in_c_mounts_the_file_system_behind_its_registers() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "0123456789").unwrap();
     let fake = Arc::new(Fake::new(fake::VERSION_1 | fake::EVENT_IDX, 1, 64));
-    let server = serve(&fake, dir.path());
+    let server = serve_directory(&fake, dir.path());
     let device = Mmio::new(&fake);
     let registers = registers::of(&device);
     let fs = mount(kernel::table(), &registers).unwrap();

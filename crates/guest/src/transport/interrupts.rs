@@ -106,7 +106,7 @@ pub enum Interrupts {
 /// Waits for a device's only line, which stays up until somebody has read the causes, and which the kernel's handler
 /// may have masked meanwhile.
 #[derive(Debug, Default)]
-pub struct SharedLine {
+pub(super) struct SharedLine {
     /// The count at the last acknowledgement.
     acknowledged: AtomicU64,
 }
@@ -120,7 +120,7 @@ impl SharedLine {
     ///
     /// A caller whose reply has come without a wait leaves its interrupt to the next one, who has already counted it:
     /// unless that is acknowledged first, a masked line would never fire again.
-    pub fn wait(
+    pub(super) fn wait(
         &self,
         source: &dyn InterruptWait,
         seen: u64,
@@ -155,15 +155,58 @@ impl SharedLine {
     }
 }
 
+/// How a device notifies that has one interrupt for everything, or none: virtio-mmio, and transports that know no more.
+pub struct OneInterrupt {
+    interrupts: Interrupts,
+    line: SharedLine,
+    watch: Watch,
+}
+
+impl OneInterrupt {
+    /// Uses these; of [`Interrupts::Messages`], vector 0.
+    pub fn new(interrupts: Interrupts) -> Self {
+        Self { interrupts, line: SharedLine::default(), watch: Watch::default() }
+    }
+
+    /// Implements [`Transport::notifications`](super::Transport::notifications), for every queue.
+    pub fn count(&self) -> u64 {
+        match &self.interrupts {
+            Interrupts::Polling => 0,
+            Interrupts::Line(source) | Interrupts::Messages(_, source) => source.count(0),
+        }
+    }
+
+    /// Implements [`Transport::wait`](super::Transport::wait), for every queue. `acknowledge` reads the causes, which
+    /// quietens the line; `status` reads the device's status.
+    ///
+    /// # Errors
+    /// The device is gone, or asks to be reset.
+    pub fn wait(
+        &self,
+        seen: u64,
+        deadline_ns: Option<u64>,
+        acknowledge: impl Fn() -> u32,
+        status: impl FnOnce() -> Result<u8, TransportError>,
+    ) -> Result<(), TransportError> {
+        let must_look = match &self.interrupts {
+            Interrupts::Polling => self.watch.is_due(),
+            Interrupts::Line(source) | Interrupts::Messages(_, source) => {
+                self.line.wait(&**source, seen, deadline_ns, acknowledge)
+            }
+        };
+        if must_look { check_alive(status()?) } else { Ok(()) }
+    }
+}
+
 /// Detects, without reading the status too often, that a silent device is gone.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub(super) struct Watch {
     waits: AtomicU32,
 }
 
 impl Watch {
     /// Returns whether this wait of a polling driver should read the status.
-    pub fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         self.waits.fetch_add(1, Ordering::Relaxed) % WAITS_PER_STATUS == WAITS_PER_STATUS - 1
     }
 }
@@ -171,7 +214,7 @@ impl Watch {
 /// Checks the status of a running device.
 ///
 /// Errors: the device is gone, or asks to be reset.
-pub fn check_alive(status: u8) -> Result<(), TransportError> {
+pub(super) fn check_alive(status: u8) -> Result<(), TransportError> {
     match status {
         // Absent devices read as all ones.
         0xff => Err(TransportError::Gone),

@@ -7,7 +7,7 @@ use lock_api::{Mutex, RawMutex};
 
 use super::{
     QueueAddresses, Registers, ShmRegion, Transport, TransportError, checks,
-    interrupts::{Interrupts, SharedLine, Watch, check_alive},
+    interrupts::{Interrupts, OneInterrupt},
     registers::read_fields,
 };
 
@@ -46,9 +46,7 @@ pub struct Mmio<R, L: RawMutex> {
     registers: R,
     /// Held while a selector, and what it selects, is in use.
     selector: Mutex<L, ()>,
-    interrupts: Interrupts,
-    line: SharedLine,
-    watch: Watch,
+    interrupt: OneInterrupt,
     device_type: u32,
 }
 
@@ -75,9 +73,7 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
         Ok(Self {
             registers,
             selector: Mutex::new(()),
-            interrupts,
-            line: SharedLine::default(),
-            watch: Watch::default(),
+            interrupt: OneInterrupt::new(interrupts),
             device_type,
         })
     }
@@ -192,20 +188,11 @@ impl<R: Registers, L: RawMutex + Send + Sync> Transport for Mmio<R, L> {
     }
 
     fn notifications(&self, _queue: u16) -> u64 {
-        match &self.interrupts {
-            Interrupts::Polling => 0,
-            Interrupts::Line(source) | Interrupts::Messages(_, source) => source.count(0),
-        }
+        self.interrupt.count()
     }
 
     fn wait(&self, _queue: u16, seen: u64, deadline_ns: Option<u64>) -> Result<(), TransportError> {
-        let must_look = match &self.interrupts {
-            Interrupts::Polling => self.watch.is_due(),
-            Interrupts::Line(source) | Interrupts::Messages(_, source) => {
-                self.line.wait(&**source, seen, deadline_ns, || self.acknowledge())
-            }
-        };
-        if must_look { check_alive(self.status()?) } else { Ok(()) }
+        self.interrupt.wait(seen, deadline_ns, || self.acknowledge(), || self.status())
     }
 
     fn shm_region(&self, id: u8) -> Result<Option<ShmRegion>, TransportError> {

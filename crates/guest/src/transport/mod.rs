@@ -11,7 +11,7 @@ mod registers;
 
 use thiserror::Error;
 
-pub use interrupts::{InterruptCounter, InterruptWait, Interrupts, SharedLine, Watch, check_alive};
+pub use interrupts::{InterruptCounter, InterruptWait, Interrupts, OneInterrupt};
 pub use registers::{Registers, VolatileRegisters};
 
 /// One virtio device, driven by one driver.

@@ -16,3 +16,4 @@ mod pending;
 mod platform;
 mod polled;
 mod ring;
+mod server;

@@ -20,7 +20,7 @@ use transom_guest::{
     device::{Settings, VirtioFs},
     session::{Caller, Pending, Request, Session, SessionConfig},
 };
-use transom_host::server::{BlockingMode, GuestSlice, Scratch, ServeOutcome, Server};
+use transom_host::server::Server;
 use transom_wire::{
     Name, NodeId,
     operation::{Create, Getattr, Lookup, Read, Write},
@@ -30,8 +30,9 @@ use zerocopy::FromZeros as _;
 
 use crate::{
     calls::call,
-    fake::{ALL, Chain, EVENT_IDX, Fake, FakeTransport},
+    fake::{ALL, EVENT_IDX, Fake, FakeTransport},
     platform::{Device, SLEEPING, Threads, device, direct},
+    server::answer,
 };
 
 const CALLER: Caller<'static> = Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0, queue: 0, interrupt: None };
@@ -69,18 +70,6 @@ fn run(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>, mut idle: impl Fn
             idle(&|| !ready.0.lock().unwrap().is_empty());
         }
     }
-}
-
-fn answer(server: &Server<MemFs>, chain: &Chain) -> Vec<u8> {
-    let (mut sent, mut room) = (chain.sent(), vec![0; chain.room()]);
-    let (sent, writable) = ([GuestSlice::from(&mut *sent)], [GuestSlice::from(&mut *room)]);
-    let writable = if chain.room() == 0 { &[][..] } else { &writable };
-    let ServeOutcome::Done(done) = server.handle(&sent, writable, &mut Scratch::default(), BlockingMode::MayBlock)
-    else {
-        panic!("deferred though it may block")
-    };
-    room.truncate(done.used_len_bytes as usize);
-    room
 }
 
 /// Serves a request queue: `batch` requests at a time, the last first, and calls `interrupt` after each batch for which

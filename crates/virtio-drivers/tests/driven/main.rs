@@ -12,13 +12,16 @@ mod memory;
 #[path = "../../../guest/tests/device/platform.rs"]
 #[allow(dead_code, reason = "the tests of the device use more of it")]
 mod platform;
+#[path = "../../../guest/tests/device/server.rs"]
+mod server;
 mod stock;
 
-use std::{fs, path::Path, sync::Arc, thread};
+use std::{fs, sync::Arc};
 
-use fake::{Chain, Fake};
+use fake::Fake;
 use hal::Copying;
 use platform::Threads;
+use server::serve_directory;
 use stock::Stock;
 use transom_guest::{
     cache::{CacheMode, CacheOptions},
@@ -28,36 +31,9 @@ use transom_guest::{
     session::{Session, SessionConfig},
     transport::{Interrupts, TransportError},
 };
-use transom_host::{
-    passthrough::{Config, Passthrough},
-    server::{BlockingMode, GuestSlice, Scratch, ServeOutcome, Server},
-};
 use transom_virtio_drivers::{Driven, HalMemory};
 
 type Device = VirtioFs<Threads, Driven<Stock, parking_lot::RawMutex>>;
-
-/// Serves `dir` on every queue until the driver resets the device.
-fn serve(fake: &Arc<Fake>, dir: &Path) -> Vec<thread::JoinHandle<()>> {
-    let server = Arc::new(Server::new(Passthrough::open(dir, Config::default()).unwrap()));
-    (0..=fake.request_queues as usize)
-        .map(|queue| {
-            let (fake, server) = (Arc::clone(fake), Arc::clone(&server));
-            thread::spawn(move || fake.serve(queue, |chain| answer(&server, chain)))
-        })
-        .collect()
-}
-
-fn answer(server: &Server<Passthrough>, chain: &Chain) -> Vec<u8> {
-    let (mut sent, mut room) = (chain.sent(), vec![0; chain.room()]);
-    let (sent, writable) = ([GuestSlice::from(&mut *sent)], [GuestSlice::from(&mut *room)]);
-    let writable = if chain.room() == 0 { &[][..] } else { &writable };
-    let ServeOutcome::Done(done) = server.handle(&sent, writable, &mut Scratch::default(), BlockingMode::MayBlock)
-    else {
-        panic!("deferred though it may block")
-    };
-    room.truncate(done.used_len_bytes as usize);
-    room
-}
 
 fn bring_up(fake: &Arc<Fake>) -> Result<Device, DeviceError> {
     let transport = Driven::new(Stock::new(fake), Interrupts::Polling)?;
@@ -72,7 +48,7 @@ fn files_are_used_through_a_kernels_own_transport_and_a_hal_that_copies() {
     let fake = Arc::new(Fake::new(fake::VERSION_1 | fake::EVENT_IDX, 2, 64));
     let device = bring_up(&fake).unwrap();
     assert_eq!(fake.status_bits(), 0b1111);
-    let server = serve(&fake, dir.path());
+    let server = serve_directory(&fake, dir.path());
     let session = Session::begin(Arc::new(device), Arc::new(Threads), SessionConfig::default()).unwrap();
     let share = Fs::mount(session, CacheOptions { mode: CacheMode::None, ..CacheOptions::default() });
 
