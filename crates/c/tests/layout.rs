@@ -112,7 +112,9 @@ fn every_field_of_the_header_has_the_place_and_the_type_that_the_library_has() {
     let Some(outcome) = compile(&program) else { return println!("SKIPPED: there is no C compiler, cc") };
     outcome.unwrap();
     // The compiler does look: each of these is refused.
-    for (right, wrong) in [("rdev) == 76", "rdev) == 72"), ("yield, void", "yield, int"), ("rdev, uint32_t", "rdev, int")] {
+    for (right, wrong) in
+        [("rdev) == 76", "rdev) == 72"), ("yield, void", "yield, int"), ("rdev, uint32_t", "rdev, int")]
+    {
         assert!(program.contains(right), "{right}");
         assert!(compile(&program.replace(right, wrong)).unwrap().is_err(), "{wrong}");
     }

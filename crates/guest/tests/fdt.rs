@@ -109,8 +109,7 @@ fn bridge(tree: Writer, memory: [u32; 14], interrupts: &[u32]) -> Writer {
     tree.words("interrupt-map-mask", &[0x1800, 0, 0, 7]).words("interrupt-map", interrupts).end()
 }
 
-const MEMORY: [u32; 14] =
-    [0x0200_0000, 0, 0x4000_0000, 0, 0x4000_0000, 0, 0x4000_0000, 0x4300_0000, 4, 0, 4, 0, 4, 0];
+const MEMORY: [u32; 14] = [0x0200_0000, 0, 0x4000_0000, 0, 0x4000_0000, 0, 0x4000_0000, 0x4300_0000, 4, 0, 4, 0, 4, 0];
 
 #[test]
 fn a_bridge_says_where_the_configuration_is_which_addresses_are_free_and_how_lines_are_connected() {
@@ -125,9 +124,8 @@ fn a_bridge_says_where_the_configuration_is_which_addresses_are_free_and_how_lin
     let host = tree.pci_host().unwrap().unwrap();
     assert_eq!((host.address, host.len_bytes), (0x40_1000_0000, 0x1000_0000));
     assert_eq!(host.memory, [0x4000_0000..0x8000_0000, 0x4_0000_0000..0x8_0000_0000]);
-    let lines = [(0, 1), (0, 2), (1, 1), (1, 2), (4, 1), (2, 1), (0, 3), (0, 0)].map(|(device, pin)| {
-        host.line(place(device), pin).unwrap()
-    });
+    let lines = [(0, 1), (0, 2), (1, 1), (1, 2), (4, 1), (2, 1), (0, 3), (0, 0)]
+        .map(|(device, pin)| host.line(place(device), pin).unwrap());
     // Device 4 is connected as device 0: the mask leaves two bits of its number.
     assert_eq!(lines, [Some(32), Some(33), Some(33), Some(34), Some(32), None, None, None]);
 

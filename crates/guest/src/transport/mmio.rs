@@ -70,12 +70,7 @@ impl<R: Registers, L: RawMutex> Mmio<R, L> {
             2 => {}
             _ => return Err(TransportError::Lacks("version 2 of virtio-mmio")),
         }
-        Ok(Self {
-            registers,
-            selector: Mutex::new(()),
-            interrupt: OneInterrupt::new(interrupts),
-            device_type,
-        })
+        Ok(Self { registers, selector: Mutex::new(()), interrupt: OneInterrupt::new(interrupts), device_type })
     }
 
     /// Acknowledges the device's interrupt and returns its causes, for a kernel whose handler must silence the line

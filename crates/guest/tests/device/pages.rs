@@ -19,8 +19,14 @@ use crate::{
 
 const PAGE: usize = 4096;
 
-/// The heap, with addresses only for pieces within a page.
-struct Paged(Heap);
+/// The lengths that architectures have.
+const PAGE_LENS: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
+
+/// The most that one message carries, however long pages are.
+const LEN_MAX: usize = 1 << 20;
+
+/// The heap, with addresses only for pieces within a page of this length.
+struct Paged(Heap, usize);
 
 impl DirectMemory for &'static Paged {
     fn allocate(&self, len_bytes: usize) -> Option<DmaMemory> {
@@ -32,32 +38,37 @@ impl DirectMemory for &'static Paged {
     }
 
     fn address(&self, start: NonNull<u8>, len_bytes: usize) -> Option<u64> {
-        assert!(start.addr().get() % PAGE + len_bytes <= PAGE, "{len_bytes} bytes at {start:p} cross a page");
+        assert!(start.addr().get() % self.1 + len_bytes <= self.1, "{len_bytes} bytes at {start:p} cross a page");
         Some(start.addr().get() as u64)
     }
 
     fn contiguous_len_max(&self) -> usize {
-        PAGE
+        self.1
     }
 }
 
 #[test]
-fn data_is_cut_at_pages_and_arrives_whole_wherever_it_begins() {
+fn data_is_cut_at_pages_of_each_length_and_arrives_whole_wherever_it_begins() {
+    PAGE_LENS.into_iter().for_each(check_pages);
+}
+
+fn check_pages(page: usize) {
     for (features, queue_len, pages) in [(ALL, 1024, 256), (ALL, 128, 125), (ALL & !INDIRECT_DESC, 128, 29)] {
-        let heap: &'static Paged = Box::leak(Box::new(Paged(Heap::new())));
+        let heap: &'static Paged = Box::leak(Box::new(Paged(Heap::new(), page)));
         let dma = DmaChoice { direct: Some(Arc::new(Direct::new(heap))), ..DmaChoice::default() };
         let fake = Arc::new(Fake::new(features, 1, queue_len));
         let device = VirtioFs::new(FakeTransport(Arc::clone(&fake)), Arc::new(Threads), &dma, SLEEPING).unwrap();
         let len_max = device.data_len_max();
-        assert_eq!(len_max, pages * PAGE);
+        assert_eq!(len_max, (pages * page).min(LEN_MAX));
         std::thread::scope(|scope| {
             scope.spawn(|| fake.serve(1, echo));
             // Both directions together have the descriptors of one; each of these leaves room for the other.
-            for (offset, len) in [(0, len_max / 2 - 2 * PAGE), (1, PAGE), (4095, 2), (4095, 3 * PAGE), (7, 100)] {
+            for (offset, len) in [(0, len_max / 2 - 2 * page), (1, page), (page - 1, 2), (page - 1, 3 * page), (7, 100)]
+            {
                 let bytes = vec![9; offset + len];
                 call(&device, 0, &[3; 40], &bytes[offset..]).unwrap();
             }
-            for offset in [0, 1, 4095] {
+            for offset in [0, 1, page - 1] {
                 let bytes = vec![5; offset + len_max];
                 let mut sum = [0; 8];
                 let message = Message {

@@ -69,7 +69,12 @@ where
 
 /// Starts a request, drops it or takes its reply, and flushes. Returns which requests the server got after it, with the
 /// inodes in their headers and the handles that they name.
-fn followers<O>(args: &O::Args, body: &[u8], is_dropped: bool, fill: impl FnOnce(Request<O>) -> Request<O>) -> Vec<[u64; 3]>
+fn followers<O>(
+    args: &O::Args,
+    body: &[u8],
+    is_dropped: bool,
+    fill: impl FnOnce(Request<O>) -> Request<O>,
+) -> Vec<[u64; 3]>
 where
     O: Operation<Reply: Answer>,
 {
@@ -78,7 +83,11 @@ where
     let request = fill(Request::<O>::new(&ROOT, NodeId(5), args).unwrap());
     let pending = Pending::start(&session, &ROOT, request).unwrap();
     script.last.lock().unwrap().clear();
-    if is_dropped { drop(pending) } else { assert_eq!(pending.wait().err(), Some(Errno::IO)) }
+    if is_dropped {
+        drop(pending)
+    } else {
+        assert_eq!(pending.wait().err(), Some(Errno::IO))
+    }
     session.flush_forgets().unwrap();
     let last = std::mem::take(&mut *script.last.lock().unwrap());
     let told = std::mem::take(&mut *script.told.lock().unwrap());

@@ -89,7 +89,7 @@ impl Attachment {
             Self::Aarch64 | Self::Aarch64WithWindow => ("virt", &["-cpu", "max", "-smp", "2"]),
             Self::Aarch64WithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
             Self::Riscv64 | Self::Riscv64WithWindow => ("virt", &["-smp", "2"]),
-            Self::Riscv64WithoutMarks => ("virt", &["-cpu", "rv64,svadu=off", "-smp", "2"]),
+            Self::Riscv64WithoutMarks => ("virt", &["-cpu", "rv64,svade=on,svadu=off", "-smp", "2"]),
         }
     }
 

@@ -62,7 +62,8 @@ impl<'a> PciHost<'a> {
     /// # Errors
     /// The tree is broken.
     pub fn line(&self, function: Place, pin: u8) -> Result<Option<u32>, FdtError> {
-        let place = u32::from(function.bus) << 16 | u32::from(function.device) << 11 | u32::from(function.function) << 8;
+        let place =
+            u32::from(function.bus) << 16 | u32::from(function.device) << 11 | u32::from(function.function) << 8;
         let wanted = [place, 0, 0, pin.into()];
         let mask = |index: usize| self.interrupt_map_mask.map_or(Some(u32::MAX), |mask| word(mask, index * 4));
         let mut rest = self.interrupt_map;

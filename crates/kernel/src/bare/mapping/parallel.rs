@@ -15,8 +15,8 @@ use transom_guest::{
 
 use super::{Mapping, Sharing, copy};
 use crate::bare::{
-    platform::{Bare, Event},
     jobs,
+    platform::{Bare, Event},
     scenario::{self, Step, StepError, expect},
 };
 
