@@ -1,4 +1,5 @@
-//! The structures of `transom.h` are those of the library: every field, its place and its type, as the C compiler sees it.
+//! The structures of `transom.h` are those of the library: every field, its place and its type, as the C compiler sees
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -70,7 +71,8 @@ macro_rules! assertions {
             let name = concat!($c, ".", $name);
             writeln!($to, "_Static_assert(offsetof(struct {}, {}) == {at}, \"{name}\");", $c, $name).unwrap();
             let value = format!("((struct {} *)0)->{}", $c, $name);
-            writeln!($to, "_Static_assert(_Generic({value}, {wanted}: 1, default: 0), \"{name} is {wanted}\");").unwrap();
+            let has_type = format!("_Generic({value}, {wanted}: 1, default: 0)");
+            writeln!($to, "_Static_assert({has_type}, \"{name} is {wanted}\");").unwrap();
         )*
     };
 }
@@ -94,7 +96,8 @@ fn assertions() -> String {
     program
 }
 
-/// Compiles a program with the header. Returns what the compiler says of it if it refuses it; `None` without a compiler.
+/// Compiles a program with the header. Returns what the compiler says of it if it refuses it; `None` without a
+/// compiler.
 fn compile(program: &str) -> Option<Result<(), String>> {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("layout.c");

@@ -114,8 +114,8 @@ const MEMORY: [u32; 14] = [0x0200_0000, 0, 0x4000_0000, 0, 0x4000_0000, 0, 0x400
 #[test]
 fn a_bridge_says_where_the_configuration_is_which_addresses_are_free_and_how_lines_are_connected() {
     let place = |device| Place { bus: 0, device, function: 0 };
-    // A PLIC, whose interrupts have one word, after the bridge; and a GIC before it, with two words of address and three
-    // of interrupt.
+    // A PLIC, whose interrupts have one word, after the bridge; and a GIC before it, with two words of address and
+    // three of interrupt.
     let plic = [[0, 0, 0, 1, 5, 32], [0, 0, 0, 2, 5, 33], [0x800, 0, 0, 1, 5, 33], [0x800, 0, 0, 2, 5, 34]].concat();
     let tree = bridge(Writer::default().begin("").cells(2, 2), MEMORY, &plic);
     let tree = tree.begin("plic").words("phandle", &[5]).words("#interrupt-cells", &[1]).words("#address-cells", &[0]);

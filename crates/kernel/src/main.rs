@@ -3,8 +3,8 @@
 //! Built for a target without an operating system, it boots in QEMU with `-kernel`, finds a virtio file system, mounts
 //! it, reads and writes files, maps them over page tables of its own, and reports the results on the serial port. On
 //! x86_64, the file system is on the PCI bus or among the virtio-mmio devices of a microvm; on aarch64 and riscv64, the
-//! device tree names it, or the PCI bus, which the kernel sets up itself. Replies are noticed by polling and by each kind
-//! of interrupt, on one processor and on two.
+//! device tree names it, or the PCI bus, which the kernel sets up itself. Replies are noticed by polling and by each
+//! kind of interrupt, on one processor and on two.
 //!
 //! It is the library's example of a platform, and tests its transports against real devices.
 //! `scripts/kernel` builds it; the crate's test boots it.

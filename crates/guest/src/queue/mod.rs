@@ -6,6 +6,7 @@
 //! called. A platform whose interrupt handler calls [`Queue::interrupt`] needs a `RawMutex` that keeps interrupts off.
 
 mod counters;
+mod harvest;
 mod health;
 #[cfg(all(test, feature = "loom"))]
 pub(crate) mod loom_test;

@@ -17,7 +17,7 @@ use crate::{
     channel::{ChannelError, OwnedMessage, OwnedReply},
     dma::{Direction, DmaBuffer, DmaError},
     platform::{Event as _, Platform},
-    sync::{MutexGuard, atomic::Ordering, rank},
+    sync::atomic::Ordering,
     transport::Transport,
 };
 
@@ -30,17 +30,17 @@ const UNKNOWN: ChannelError = ChannelError::Broken("an unknown ticket");
 
 /// Protected by `Queue::tickets`.
 pub(super) struct Tickets {
-    by_slot: Vec<Option<Owned>>,
-    /// Replies whose slots are in use again. See `lock_with_room`.
-    early: Vec<(u64, OwnedReply)>,
+    pub(super) by_slot: Vec<Option<Owned>>,
+    /// Replies whose slots are in use again; `harvest` makes room for them.
+    pub(super) early: Vec<(u64, OwnedReply)>,
     next: u64,
 }
 
 /// A message in flight that owns its buffers.
 pub(super) struct Owned {
-    ticket: u64,
+    pub(super) ticket: u64,
     /// No caller asks for the reply.
-    is_unwanted: bool,
+    pub(super) is_unwanted: bool,
     /// Called once the reply has come, or never will.
     waker: Option<Waker>,
     heads: KeptHeads,
@@ -57,7 +57,7 @@ impl Owned {
     }
 
     /// Returns whether it keeps buffers alive only because the device may access them.
-    fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         self.is_unwanted && self.has_buffers()
     }
 }
@@ -74,7 +74,7 @@ impl Tickets {
     }
 
     /// Returns whether the early replies have room for one more.
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.early.len() < self.early.capacity()
     }
 
@@ -311,7 +311,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 
     /// Takes a message that the device cannot access out of its place; `tickets` is locked.
-    fn take_owned(&self, place: &mut Option<Owned>) -> Option<Owned> {
+    pub(super) fn take_owned(&self, place: &mut Option<Owned>) -> Option<Owned> {
         let owned = place.take()?;
         if owned.is_abandoned() {
             self.abandoned.fetch_sub(1, Ordering::AcqRel);
@@ -323,7 +323,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 
     /// Takes the waker of a message; `tickets` is locked.
-    fn take_waker(&self, owned: &mut Owned) -> Option<Waker> {
+    pub(super) fn take_waker(&self, owned: &mut Owned) -> Option<Waker> {
         let waker = owned.waker.take()?;
         self.watched.fetch_sub(1, Ordering::AcqRel);
         Some(waker)
@@ -331,7 +331,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
 
     /// Takes the reply out of a message. What else the message owns stays there, since the caller may hold `tickets`,
     /// under which nothing is freed.
-    fn read_reply(&self, at: u16, owned: &mut Owned) -> OwnedReply {
+    pub(super) fn read_reply(&self, at: u16, owned: &mut Owned) -> OwnedReply {
         let mut head = mem::take(&mut owned.reply_head);
         let written = self.slots.get(at).map_or(0, |slot| slot.written_bytes());
         owned.heads.read_reply(&self.messages, &mut head, written);
@@ -345,7 +345,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// messages.
     ///
     /// In this order: a thread that sees that nothing is left to claim also sees that a slot is about to be free.
-    fn claim(&self) {
+    pub(super) fn claim(&self) {
         self.started.fetch_sub(1, Ordering::AcqRel);
         self.unclaimed.fetch_sub(1, Ordering::AcqRel);
     }
@@ -353,62 +353,6 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     /// Returns whether no slot is free or used by a call.
     pub(super) fn has_only_started(&self) -> bool {
         self.started.load(Ordering::Acquire) == self.slots.count()
-    }
-
-    /// Moves replies that have come out of their slots.
-    pub(super) fn harvest(&self) {
-        while self.unclaimed.load(Ordering::Acquire) != 0 && self.harvest_one(|_| true) {}
-    }
-
-    /// Locks the tickets, with room for one more early reply. An interrupt handler takes the same lock, and may have
-    /// interrupted the allocator on its own processor: so nothing is allocated or freed while it is held.
-    fn lock_with_room(&self) -> MutexGuard<'_, P, { rank::QUEUE }, Tickets> {
-        loop {
-            let mut tickets = self.tickets.lock();
-            if tickets.has_room() {
-                return tickets;
-            }
-            let wanted = (tickets.early.len() + 1) * 2;
-            drop(tickets);
-            let mut larger = Vec::with_capacity(wanted);
-            tickets = self.tickets.lock();
-            if larger.capacity() > tickets.early.len() {
-                larger.append(&mut tickets.early);
-                mem::swap(&mut larger, &mut tickets.early);
-            }
-            drop(tickets);
-            // The former one, which is empty, is freed here.
-            drop(larger);
-        }
-    }
-
-    /// Moves one reply that has come, of a message that `is_meant`.
-    fn harvest_one(&self, is_meant: impl Fn(&Owned) -> bool) -> bool {
-        let mut tickets = self.lock_with_room();
-        let is_done = |at: usize| self.slots.get(at as u16).is_some_and(|slot| slot.is_done());
-        let mut places = tickets.by_slot.iter().enumerate();
-        let ready = places.position(|(at, owned)| owned.as_ref().is_some_and(&is_meant) && is_done(at));
-        let Some(at) = ready else { return false };
-        let Some(place) = tickets.by_slot.get_mut(at) else { return false };
-        let waker = place.as_mut().and_then(|owned| self.take_waker(owned));
-        let Some(mut owned) = self.take_owned(place) else { return false };
-        self.claim();
-        if !owned.is_unwanted {
-            let reply = self.read_reply(at as u16, &mut owned);
-            tickets.early.push((owned.ticket, reply));
-        }
-        drop(tickets);
-        drop(owned);
-        self.release(at as u16);
-        // Its waiter checks the early replies.
-        if let Some(slot) = self.slots.get(at as u16) {
-            slot.event.wake_all();
-        }
-        // Last, since it may start a request, which takes a slot.
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        true
     }
 }
 

@@ -51,8 +51,8 @@ impl<P: Platform> Orphans<P> {
     }
 }
 
-/// Returns whether a reply brings something that has to be given back. A listing with entries is left out: it is read by
-/// whoever has the buffer.
+/// Returns whether a reply brings something that has to be given back. A listing with entries is left out: it is read
+/// by whoever has the buffer.
 pub(super) fn brings_something(effect: Effect) -> bool {
     matches!(effect, Effect::LooksUp | Effect::Makes(_) | Effect::Opens | Effect::MakesAndOpens | Effect::OpensNameless)
 }

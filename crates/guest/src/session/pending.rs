@@ -33,8 +33,9 @@ use crate::{
 /// A request for `O` in progress, over a session that is borrowed or shared (`&Session` or `Arc<Session>`).
 ///
 /// Dropping it leaves the reply to nobody. A reference or an open file that comes with it is given back by whoever next
-/// starts a request or calls [`Session::flush_forgets`]. Its data is not free then: the device may read or write the range until it has used the request.
-/// To go on at once, allocate another buffer; the dropped one is in use until its `Arc` has no other owner.
+/// starts a request or calls [`Session::flush_forgets`]. Its data is not free then: the device may read or write the
+/// range until it has used the request. To go on at once, allocate another buffer; the dropped one is in use until its
+/// `Arc` has no other owner.
 ///
 /// In an interrupt handler, its waker may only mark the task: it may not poll or start a request, and may free memory
 /// only if handlers may use the allocator. In a thread, it may poll.

@@ -1,5 +1,5 @@
-//! An interrupt handler neither allocates nor frees, and waits for no thread that does: nothing touches the heap under a
-//! lock that handlers take. Otherwise a handler that interrupted the allocator would wait for itself.
+//! An interrupt handler neither allocates nor frees, and waits for no thread that does: nothing touches the heap under
+//! a lock that handlers take. Otherwise a handler that interrupted the allocator would wait for itself.
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 #![expect(unsafe_code, reason = "a global allocator and a raw lock are unsafe traits")]

@@ -6,6 +6,7 @@
 mod arch;
 mod console;
 mod copy;
+mod dirty;
 mod dma;
 mod dma_cost;
 mod entry;

@@ -1,7 +1,7 @@
 //! Page tables for the addresses of mapped files, with entries of 4 KiB and 2 MiB, and for windows.
 //!
 //! Tables of the two lowest levels are created when they are needed and kept. Processors mark entries dirty by
-//! themselves, or fault where they cannot ([`mark_stored`]), so each change is one store of a whole entry. Changes are
+//! themselves, or fault where they cannot (`dirty`), so each change is one store of a whole entry. Changes are
 //! made under [`CHANGING`]. One that takes a page or a right away is complete when every processor has forgotten the
 //! translation (`arch::forget`); before that, no page or table is freed. Where one thing takes the place of another,
 //! the entry is empty in between, as Arm demands: a processor never keeps both. What faults meanwhile waits for
@@ -10,11 +10,7 @@
 #![expect(unsafe_code, reason = "frees tables and pages that nothing refers to any more")]
 
 use alloc::vec::Vec;
-use core::{
-    ops::Range,
-    ptr::NonNull,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::{ops::Range, ptr::NonNull};
 
 use transom_guest::dax::{
     RANGE_LEN,
@@ -34,15 +30,6 @@ pub(super) use super::walk::ADDRESSES;
 
 /// Held while the tables are changed, whichever mapping they are of: the upper ones are shared.
 pub(super) static CHANGING: Lock<()> = Lock::new(());
-
-/// Entries that [`mark_stored`] has marked, because the processor does not.
-static MARKED: AtomicU64 = AtomicU64::new(0);
-
-/// Returns the number of entries that were marked dirty by a fault so far.
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn marked_by_faults() -> u64 {
-    MARKED.load(Ordering::Relaxed)
-}
 
 /// Returns the entry for `address`.
 pub(super) fn get(address: usize) -> Option<Entry> {
@@ -69,20 +56,6 @@ pub(super) fn set(address: usize, entry: Entry) -> Option<()> {
         }
     }
     Some(())
-}
-
-/// Marks the entry for `address` dirty, for a processor that leaves it to a fault. Returns false if stores there are not
-/// allowed.
-pub(super) fn mark_stored(address: usize) -> bool {
-    let _changing = CHANGING.lock();
-    let Some(entry) = get(address).filter(|entry| entry.is_writable) else { return false };
-    let level = u32::from(entry.order == Order::Huge);
-    if let Some(slot) = slot(address, level, false).filter(|_| !entry.is_dirty) {
-        store(slot, format::encode(&Entry { is_dirty: true, ..entry }));
-        MARKED.fetch_add(1, Ordering::Relaxed);
-    }
-    arch::forget_here(address..address + 1);
-    true
 }
 
 /// Maps a private, writable copy of the page at `from`, or a page of zeros, at `address`. Returns `None` if there is no

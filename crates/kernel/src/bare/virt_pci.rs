@@ -11,12 +11,12 @@ use transom_guest::transport::{
 use super::{
     Failure, Found, arch,
     console::say,
+    dirty,
     interrupts::Wakes,
     jobs, mapping, memory, pci,
     platform::Bare,
     scenario,
     share::{Share, Wait},
-    tables,
 };
 
 /// The word of the configuration that has the pin of the function's interrupt in its second byte.
@@ -33,7 +33,7 @@ pub(super) fn run(host: &PciHost<'_>, platform: &Arc<Bare>, found: &mut Found) -
     scenario::run(share.fs())?;
     if share.has_window() {
         mapping::run(share.fs())?;
-        say!("ok: entries marked dirty by faults: {}", tables::marked_by_faults());
+        say!("ok: entries marked dirty by faults: {}", dirty::marked());
     }
     share.unmount()?;
 

@@ -13,7 +13,8 @@ use super::{
 /// The addresses of mapped files: what the second entry of the highest table stands for.
 pub(super) const ADDRESSES: Range<usize> = 512 << 30..1024 << 30;
 
-/// The addresses at which windows are mapped as memory: what the third and fourth entries of the highest table stand for.
+/// The addresses at which windows are mapped as memory: what the third and fourth entries of the highest table stand
+/// for.
 pub(super) const WINDOWS: Range<usize> = 1024 << 30..2048 << 30;
 
 /// Returns the address of the entry for `address` in its table of this level, 0 for the lowest. Without `creates`,

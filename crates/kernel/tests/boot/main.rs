@@ -120,8 +120,8 @@ fn marked_by_faults(console: &str) -> u64 {
     numbers(console, "ok: entries marked dirty by faults: ", "")[0]
 }
 
-/// Boots the kernel and checks what it says of mapped files. Returns its console output, or `None` if that cannot be done
-/// here.
+/// Boots the kernel and checks what it says of mapped files. Returns its console output, or `None` if that cannot be
+/// done here.
 fn check_mapped(attachment: Attachment) -> Option<String> {
     let console = boot(attachment)?;
     assert!(console.contains("window: 8 MiB at 0x"), "{console}");

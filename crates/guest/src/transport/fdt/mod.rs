@@ -1,8 +1,9 @@
 //! Finds virtio-mmio devices in a flattened device tree, which firmware or a hypervisor leaves in memory.
 //!
 //! [`Fdt`] checks the header of the blob, [`nodes`] follows its structure, [`Fdt::virtio_mmio`] returns where the
-//! registers are, and [`Fdt::pci_host`] where the configuration of PCI functions is. The blob is untrusted: nothing outside it is read, nothing is allocated, and the
-//! time is bounded by the blob's length. Source: Devicetree Specification 0.4, sections 2.3 and 5.
+//! registers are, and [`Fdt::pci_host`] where the configuration of PCI functions is. The blob is untrusted: nothing
+//! outside it is read, nothing is allocated, and the time is bounded by the blob's length. Source: Devicetree
+//! Specification 0.4, sections 2.3 and 5.
 
 mod devices;
 mod nodes;

@@ -155,9 +155,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns where `node`, which is within the nodes `above`, has its first registers, as the processor sees them: address
-/// and length, which is above 0 and does not overflow. `None` if it is disabled, or on a bus that the processor does not
-/// reach.
+/// Returns where `node`, which is within the nodes `above`, has its first registers, as the processor sees them:
+/// address and length, which is above 0 and does not overflow. `None` if it is disabled, or on a bus that the processor
+/// does not reach.
 pub(super) fn locate(node: &Node<'_>, above: &[Node<'_>]) -> Option<(u64, u64)> {
     let (parent, buses) = above.split_last()?;
     if node.is_disabled || above.iter().any(|node| node.is_disabled) {
@@ -175,8 +175,8 @@ pub(super) fn locate(node: &Node<'_>, above: &[Node<'_>]) -> Option<(u64, u64)> 
     Some((address, len_bytes))
 }
 
-/// Returns which line an interrupt is, from its words: three on a GIC, of which the first is the kind; otherwise the first
-/// one.
+/// Returns which line an interrupt is, from its words: three on a GIC, of which the first is the kind; otherwise the
+/// first one.
 pub(super) fn line(interrupt: &[u8]) -> Option<u32> {
     word(interrupt, if interrupt.len() >= 12 { 4 } else { 0 })
 }

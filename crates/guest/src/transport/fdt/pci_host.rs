@@ -56,8 +56,8 @@ impl<'a> PciHost<'a> {
         Ok(None)
     }
 
-    /// Returns the line that a function's interrupt is connected to, as [`MmioDevice`](super::MmioDevice) has it. `pin` is 1
-    /// to 4, as the configuration has it at 0x3d. `None` if the tree does not say.
+    /// Returns the line that a function's interrupt is connected to, as [`MmioDevice`](super::MmioDevice) has it. `pin`
+    /// is 1 to 4, as the configuration has it at 0x3d. `None` if the tree does not say.
     ///
     /// # Errors
     /// The tree is broken.

@@ -2,7 +2,7 @@
 //!
 //! [`ConfigAccess`] is access to the configuration of every function: [`Ecam`], or what else the machine has.
 //! [`functions`] finds them. Where firmware has not assigned addresses, [`assign_bars`](super::assign_bars) does.
-//! Bridges are not set up: functions behind them are found only if firmware has numbered their buses.
+//! Bridges are not set up: functions on their other side are found only if firmware has numbered the buses there.
 
 use core::ops::RangeInclusive;
 
@@ -73,7 +73,7 @@ pub struct Function<'a, A: ?Sized> {
 }
 
 impl<'a, A: ConfigAccess + ?Sized> Function<'a, A> {
-    /// Returns the function at `place`, or `None` if there is none.
+    /// Returns the function at `place`, or `None` if nothing is there.
     pub fn at(access: &'a A, place: Place) -> Option<Self> {
         let function = Self { access, place };
         // A vendor of all ones is what a bus returns for nothing.

@@ -1,7 +1,7 @@
 //! The format of entries of page tables: stage 1, a granule of 4 KiB. Source: Arm ARM, section D8.3.
 //!
 //! An entry that may be stored to begins as read-only, with the mark DBM. A processor with hardware dirty state then
-//! makes it writable by the first store; on others, that store faults, and `tables::mark_stored` does it.
+//! makes it writable by the first store; on others, that store faults, and `dirty::mark_stored` does it.
 
 use transom_guest::dax::entry::Order;
 

@@ -29,7 +29,7 @@ use transom_guest::{
     volume::OpenFile,
 };
 
-use super::{copy, entry::Entry, lock::Lock, page, platform::Bare, tables, window};
+use super::{copy, dirty, entry::Entry, lock::Lock, page, platform::Bare, tables, window};
 
 pub(super) use parallel::run_on_both;
 pub(super) use scenario::run;
@@ -152,7 +152,7 @@ pub(super) fn serve(address: usize, is_store: bool) -> bool {
     if !tables::ADDRESSES.contains(&address) {
         return false;
     }
-    if is_store && tables::mark_stored(address) {
+    if is_store && dirty::mark_stored(address) {
         return true;
     }
     let state = MAPPINGS.lock().iter().find(|state| state.pages.addresses().contains(&address)).cloned();

@@ -6,8 +6,8 @@ use core::{arch::global_asm, sync::atomic::Ordering};
 
 // The firmware enters at `start` with one processor, in supervisor mode, with paging and interrupts off; `a0` is the
 // number of its hart, which may be any, and `a1` the address of the device tree. It enters at `second_start` with the
-// second one, once it is asked to. `tp` is the processor's number. Addresses have 48 bits. The table `identity` maps 512
-// times 1 GiB to itself; what is memory and what a device, the machine knows. The rest of the highest table is
+// second one, once it is asked to. `tp` is the processor's number. Addresses have 48 bits. The table `identity` maps
+// 512 times 1 GiB to itself; what is memory and what a device, the machine knows. The rest of the highest table is
 // `bare::tables`'.
 global_asm!(
     r#"

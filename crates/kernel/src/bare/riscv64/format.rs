@@ -1,7 +1,7 @@
 //! The format of entries of page tables: Sv48. Source: RISC-V Privileged Architecture, sections 12.3 to 12.5.
 //!
 //! Entries are marked as accessed from the beginning. Some processors mark an entry dirty by themselves; on others, the
-//! first store faults, and `tables::mark_stored` does it.
+//! first store faults, and `dirty::mark_stored` does it.
 
 use transom_guest::dax::entry::Order;
 
