@@ -14,6 +14,11 @@ use std::{
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 
+/// The name of the test program in the share.
+pub(crate) const PROGRAM: &str = "program";
+/// How the guest runs it; the program has a test `case_load`, which calls [`run`].
+pub(crate) const COMMAND: &str = "cd /share && ./program --ignored --exact case_load --nocapture --test-threads=1";
+
 /// The longest file of the model.
 const LEN_MAX: u64 = 300_000;
 /// The longest read or write.

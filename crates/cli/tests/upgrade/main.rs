@@ -29,11 +29,6 @@ const STEP_MAX: Duration = Duration::from_secs(240);
 /// Time between two upgrades under load.
 const UPGRADE_EVERY: Duration = Duration::from_millis(200);
 
-/// The program in the share that the guest runs: this one.
-const PROGRAM: &str = "program";
-/// How the guest runs it.
-const COMMAND: &str = "cd /share && ./program --ignored --exact case_load --nocapture --test-threads=1";
-
 /// What a test needs from elsewhere.
 struct Needs {
     cache: PathBuf,
@@ -90,7 +85,7 @@ impl Guest {
         let directory = tempfile::tempdir().unwrap();
         let share = directory.path().join("share");
         fs::create_dir(&share).unwrap();
-        fs::copy(std::env::current_exe().unwrap(), share.join(PROGRAM)).unwrap();
+        fs::copy(std::env::current_exe().unwrap(), share.join(load::PROGRAM)).unwrap();
         // Only root and this user can write it, as the supervisor wants; a checkout may be another user's.
         let transomd = directory.path().join("transomd");
         // By another process: a descriptor that writes to it could be inherited, and it would not be executed.
@@ -113,7 +108,7 @@ impl Guest {
             busybox: Some(needs.busybox.clone()),
             root: Root::Minimal,
             shares: vec![share],
-            command: ["sh", "-c", COMMAND].map(OsString::from).to_vec(),
+            command: ["sh", "-c", load::COMMAND].map(OsString::from).to_vec(),
             env: Vec::new(),
             memory_mib: 192,
             cpus: 1,
