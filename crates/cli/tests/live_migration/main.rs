@@ -54,7 +54,8 @@ fn journey<'a>(needs: &'a Needs, daemons: Vec<&'a Path>) -> Journey<'a> {
 #[test]
 fn a_guest_moves_between_two_daemons_while_it_writes() {
     let Some(needs) = Needs::find("a_guest_moves", Emulator::New) else { return };
-    journey(&needs, vec![&needs.transomd; 2]).make();
+    let way = journey(&needs, vec![&needs.transomd; 2]);
+    Journey { arguments: BY_HANDLE, load: Load::Model, ..way }.make();
 }
 
 #[test]
