@@ -6,6 +6,8 @@ use std::{
     process::Command,
 };
 
+use rustix::fs::{FlockOperation, fcntl_lock};
+
 use crate::{
     load,
     machine::{First, Machine},
@@ -128,6 +130,11 @@ impl Journey<'_> {
                 machine.assert_runs();
                 progress(&share).filter(|&count| count > there + 20)
             });
+            if self.arguments.contains(&"--posix-lock") {
+                let file = File::options().write(true).open(share.join(load::LOCKED)).unwrap();
+                let taken = fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive);
+                assert!(taken.is_err(), "the guest's lock is not held on the host");
+            }
         };
         (self.before)(&mut machine, dir.path());
         goes_on(&mut machine);

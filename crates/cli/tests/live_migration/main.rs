@@ -68,6 +68,13 @@ fn a_guest_of_qemu_10_moves() {
 }
 
 #[test]
+#[ignore = "fetches QEMU 7.2"]
+fn a_guest_of_qemu_7_stays_where_it_is() {
+    let Some(needs) = Needs::find("a_guest_of_qemu_7", Emulator::Of("bookworm")) else { return };
+    Journey { before: snapshots::are_refused, ..journey(&needs, vec![&needs.transomd]) }.make();
+}
+
+#[test]
 #[ignore = "takes a boot of its own"]
 fn a_guest_goes_on_after_a_cancelled_migration_and_after_savevm_and_loadvm() {
     let Some(needs) = Needs::find("a_guest_goes_on_after", Emulator::New) else { return };
@@ -98,7 +105,8 @@ fn a_guest_moves_from_virtiofsd_and_back_again() {
     let Some(needs) = Needs::find("a_guest_moves_from_virtiofsd", Emulator::New) else { return };
     let Some(virtiofsd) = needs.virtiofsd() else { return };
     let ours = needs.transomd.as_path();
-    journey(&needs, vec![&virtiofsd, ours, ours, &virtiofsd, ours]).make();
+    let way = journey(&needs, vec![&virtiofsd, ours, ours, &virtiofsd, ours]);
+    Journey { load: Load::Fsx, ..way }.make();
 }
 
 #[test]
@@ -131,6 +139,15 @@ fn pjdfstest_has_the_same_results_while_the_guest_moves() {
     let Some(needs) = Needs::find("pjdfstest_has_the_same_results", Emulator::New) else { return };
     let way = journey(&needs, vec![needs.transomd.as_path(); 9]);
     Journey { arguments: BY_HANDLE, load: Load::Pjdfstest, ..way }.make();
+}
+
+#[test]
+#[ignore = "takes a boot of its own"]
+fn a_lock_of_the_host_moves_with_its_guest() {
+    let Some(needs) = Needs::find("a_lock_of_the_host", Emulator::New) else { return };
+    let way = journey(&needs, vec![&needs.transomd; 4]);
+    let locks = ["--posix-lock", "--migration-locks=carry"];
+    Journey { arguments: &[BY_HANDLE, &locks].concat(), load: Load::Model, ..way }.make();
 }
 
 /// What a guest runs.

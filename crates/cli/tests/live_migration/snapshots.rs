@@ -41,25 +41,37 @@ pub(crate) fn save_and_load(machine: &mut Machine, dir: &Path) {
         let arguments = |job: &str| json!({ "job-id": job, "tag": tag, "vmstate": "disk", "devices": ["disk"] });
         for command in ["snapshot-save", "snapshot-load"] {
             let begun = Instant::now();
-            run_job(qmp, command, arguments("snapshot"));
+            run_job(qmp, command, arguments("snapshot")).unwrap();
             println!("{command}: {} ms", begun.elapsed().as_millis());
         }
     }
     machine.go_on();
 }
 
+/// Fails unless QEMU refuses to migrate the guest and to save it.
+pub(crate) fn are_refused(machine: &mut Machine, dir: &Path) {
+    let qmp = &mut machine.qmp;
+    add_disk(qmp, &dir.join("snapshots.qcow2"));
+    let uri = format!("file:{}", dir.join("state").display());
+    let migrate = qmp.try_ask("migrate", json!({ "uri": uri })).unwrap_err();
+    let save = json!({ "job-id": "snapshot", "tag": "tag", "vmstate": "disk", "devices": ["disk"] });
+    let save = run_job(qmp, "snapshot-save", save).unwrap_err();
+    println!("{migrate}\n{save}");
+    assert!(migrate.contains("non-migratable device") && save.contains("non-migratable device"));
+}
+
 /// Adds a disk for snapshots, which the guest does not see.
 fn add_disk(qmp: &mut Qmp, path: &Path) {
     let file = json!({ "driver": "file", "filename": path, "size": 0 });
-    run_job(qmp, "blockdev-create", json!({ "job-id": "create", "options": file }));
+    run_job(qmp, "blockdev-create", json!({ "job-id": "create", "options": file })).unwrap();
     qmp.ask("blockdev-add", json!({ "driver": "file", "node-name": "file", "filename": path }));
     let disk = json!({ "driver": "qcow2", "file": "file", "size": DISK_LEN });
-    run_job(qmp, "blockdev-create", json!({ "job-id": "create", "options": disk }));
+    run_job(qmp, "blockdev-create", json!({ "job-id": "create", "options": disk })).unwrap();
     qmp.ask("blockdev-add", json!({ "driver": "qcow2", "node-name": "disk", "file": "file" }));
 }
 
-/// Runs a command that is a job, and waits for its success.
-fn run_job(qmp: &mut Qmp, command: &str, arguments: Value) {
+/// Runs a command that is a job, and waits for its end. Returns why it has failed.
+fn run_job(qmp: &mut Qmp, command: &str, arguments: Value) -> Result<(), String> {
     let id = arguments["job-id"].clone();
     qmp.ask(command, arguments);
     let job = wait_for(command, || {
@@ -67,6 +79,6 @@ fn run_job(qmp: &mut Qmp, command: &str, arguments: Value) {
         let job = jobs.as_array()?.iter().find(|job| job["id"] == id)?.clone();
         (job["status"] == "concluded").then_some(job)
     });
-    assert!(job.get("error").is_none(), "{command}: {job}");
     qmp.ask("job-dismiss", json!({ "id": id }));
+    job.get("error").map_or(Ok(()), |error| Err(format!("{command}: {error}")))
 }

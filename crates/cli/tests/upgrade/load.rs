@@ -19,6 +19,9 @@ pub(crate) const PROGRAM: &str = "program";
 /// How the guest runs it; the program has a test `case_load`, which calls [`run`].
 pub(crate) const COMMAND: &str = "cd /share && ./program --ignored --exact case_load --nocapture --test-threads=1";
 
+/// A file that the guest has locked (fcntl), if the share has locks.
+pub(crate) const LOCKED: &str = "locked-too";
+
 /// The longest file of the model.
 const LEN_MAX: u64 = 300_000;
 /// The longest read or write.
@@ -123,7 +126,7 @@ pub(crate) fn run(share: &Path) {
     let mut direct = Direct::create(&share.join("direct"));
     let locked = create("locked");
     locked.lock().unwrap();
-    let locked_too = create("locked-too");
+    let locked_too = create(LOCKED);
     fcntl_lock(&locked_too, FlockOperation::NonBlockingLockExclusive).unwrap();
     let mut log = OpenOptions::new().append(true).create(true).open(share.join("log")).unwrap();
     let dir = share.join("dir");

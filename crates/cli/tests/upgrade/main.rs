@@ -185,7 +185,7 @@ impl Guest {
     fn assert_locked(&self) {
         let open = |name: &str| File::options().write(true).open(self.file(name)).unwrap();
         assert!(open("locked").try_lock().is_err(), "the lock of flock(2) is lost");
-        let lock = fcntl_lock(open("locked-too"), FlockOperation::NonBlockingLockExclusive);
+        let lock = fcntl_lock(open(load::LOCKED), FlockOperation::NonBlockingLockExclusive);
         assert!(lock.is_err(), "the lock of fcntl(2) is lost");
     }
 
