@@ -123,8 +123,8 @@ impl First {
 }
 
 impl Machine {
-    /// Starts a machine like this one, with the daemon at `socket`, which waits for a state. Its guest stands until it is
-    /// told to go on.
+    /// Starts a machine like this one, with the daemon at `socket`, which waits for a state. Its guest stands until
+    /// [`Machine::go_on`].
     pub(crate) fn twin(&self, socket: &Path, dir: &Path, number: usize) -> Self {
         let qmp = dir.join(format!("qmp{number}.sock"));
         let mut words: Vec<OsString> = Vec::with_capacity(self.words.len() + 2);

@@ -1,9 +1,9 @@
 //! A Linux guest under QEMU moves from one daemon to another while it reads and writes, and finds all as it was.
 //!
 //! The first machine is a run of the library; each further one has the same command line, and waits for the state of
-//! the one before ([`machine`]). [`journey`] is a guest's way, with what it does; after each step its memory is compared
-//! ([`memory`]). [`qmp`] tells the machines what to do, [`snapshots`] has what happens within one machine. One case runs
-//! by default; the others need virtiofsd, another QEMU, or more time:
+//! the one before ([`machine`]). [`journey`] is a guest's way, with what it does; after each step its memory is
+//! compared ([`memory`]). [`qmp`] tells the machines what to do, [`snapshots`] has what happens within one machine. One
+//! case runs by default; the others need virtiofsd, another QEMU, or more time:
 //! `cargo test -p transom-cli --test live_migration -- --ignored --nocapture`.
 
 mod journey;

@@ -1,8 +1,8 @@
 //! What runs in the guest: operations in a random order, each checked against a model in memory.
 //!
-//! The test program is static, so the guest runs it from the share itself. Everything stays open over upgrades: a file
-//! that is overwritten, grown and cut in places, one without a name, one that only grows, one that is read past the page
-//! cache, a directory, and two locks of the host.
+//! The test program is static, so the guest runs it from the share itself. Everything stays open over upgrades and
+//! moves: a file that is overwritten, grown and cut in places, one without a name, one that only grows, one that is
+//! read past the page cache, a directory, and two locks.
 
 use std::{
     collections::BTreeSet,

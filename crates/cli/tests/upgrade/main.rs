@@ -1,7 +1,7 @@
 //! A Linux guest under QEMU, of any version, works on while its daemon is replaced, and finds all as it was.
 //!
-//! Two cases run by default; the long ones are `cargo test -p transom-cli --test upgrade -- --ignored --nocapture`, with
-//! `TRANSOM_UPGRADES` for another number of upgrades. [`load`] is what runs in the guest.
+//! Two cases run by default; the long ones are `cargo test -p transom-cli --test upgrade -- --ignored --nocapture`,
+//! with `TRANSOM_UPGRADES` for another number of upgrades. [`load`] is what runs in the guest.
 
 mod deaths;
 mod load;

@@ -12,7 +12,7 @@ use crate::{daemon::Daemon, watched::REQUEST};
 
 const READ_WRITE: u32 = libc::O_RDWR as u32;
 const WRITE: u32 = libc::F_WRLCK as u32;
-/// So many names of 100 bytes that the state does not fit into a pipe.
+/// The state of a guest that knows 2000 names of 100 bytes does not fit into a pipe.
 const NAMES: usize = 2000;
 
 /// A guest that knows many inodes.
