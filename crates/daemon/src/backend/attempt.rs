@@ -2,8 +2,9 @@
 //!
 //! A front end stops the rings before it transfers the state. If it changes its mind, it starts the rings or resets the
 //! device, whether the transfer has ended or not. From then on, a transfer that is still under way must not let go of
-//! the session's locks, nor replace the session. Locks: each has its own; a step of the transfer is made within that of
-//! its attempt.
+//! the session's locks, nor replace the session. Locks: that of [`Attempts`], then that of the attempt, within which
+//! the last step of the transfer is made. The step may wait for requests that are being served, but not for a ring's
+//! lock.
 
 use std::{
     io,

@@ -42,7 +42,6 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, GuestRam, Memory,
     access_platform::AccessPlatform,
-    again::is_running,
     attempt::Attempts,
     device_state::{DeviceState, Error as StateError, refused},
     dirty_log::{DirtyLog, RegionLog},
@@ -400,9 +399,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 queue.free_dropped();
             }
             // A thread that was woken before its ring was stopped must not take what the destination is to have.
-            if is_running(vring) {
-                queue.goes_on_here();
-            }
+            vring.unless_stopped(|| queue.goes_on_here());
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             queue.serve_left(vring, &mut worker);
             queue.serve_arrived(vring, &mut worker);

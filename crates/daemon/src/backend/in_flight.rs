@@ -42,8 +42,8 @@ pub(super) struct InFlight {
 #[derive(Default)]
 struct State {
     count: u32,
-    /// Number of threads in [`InFlight::drain`], [`InFlight::settle`] and [`InFlight::wait_for_room`]. With none, nobody
-    /// is notified, which would cost a system call for each request.
+    /// Number of threads in [`InFlight::drain`], [`InFlight::settle`] and [`InFlight::wait_for_room`]. With none,
+    /// nobody is notified, which would cost a system call for each request.
     watchers: u32,
     /// Requests that wait for a lock, or are about to.
     waiting: Vec<Unique>,
