@@ -2,31 +2,43 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs,
+    fs, mem,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use transom_vm::{GuestSpec, Root, RunOutcome, Share};
 
-use crate::{Needs, STEP_MAX, qemu, qmp::Qmp, wait_for};
+use crate::{
+    STEP_MAX, memory,
+    needs::Needs,
+    qmp::{self, Qmp},
+    wait_for,
+};
+
+/// A migration that has not ended by then may stop the guest for longer.
+const HURRY_AFTER: Duration = Duration::from_secs(30);
 
 /// The first machine, on a thread of its own.
 pub(crate) struct First {
-    run: JoinHandle<transom_vm::Result<RunOutcome>>,
+    /// `None` if it has ended.
+    run: Option<JoinHandle<transom_vm::Result<RunOutcome>>>,
     qmp: PathBuf,
     pid: PathBuf,
 }
 
 /// A machine that can be moved.
 pub(crate) struct Machine {
-    qmp: Qmp,
+    pub(crate) qmp: Qmp,
     /// Its command line, and its variables.
     words: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
+    /// The number of QEMU's process.
+    pid: u32,
     process: Process,
 }
 
@@ -45,7 +57,8 @@ impl First {
         command: &[&str],
     ) -> Self {
         let (qmp, pid) = (dir.join("qmp0.sock"), dir.join("qemu0.pid"));
-        let vmm = qemu(needs, &qmp, &pid);
+        let listening = ["-qmp".into(), qmp::listening(&qmp), "-pidfile".into(), pid.clone().into()];
+        let vmm = needs.qemu().with_arguments(listening);
         let share = Share {
             host: share.to_owned(),
             guest: "/share".into(),
@@ -62,7 +75,7 @@ impl First {
             shares: vec![share],
             command: command.iter().map(OsString::from).collect(),
             env: Vec::new(),
-            memory_mib: 192,
+            memory_mib: 512,
             cpus: 1,
             stdio: transom_vm::Stdio::default(),
             timeout: Some(4 * STEP_MAX),
@@ -73,19 +86,21 @@ impl First {
             network: transom_vm::network::Network::Off,
             is_foreground: false,
         };
-        Self { run: thread::spawn(move || transom_vm::run(&spec, &vmm)), qmp, pid }
+        Self { run: Some(thread::spawn(move || transom_vm::run(&spec, &vmm))), qmp, pid }
     }
 
     /// Fails if the run has ended.
     #[track_caller]
-    pub(crate) fn assert_runs(&self) {
-        assert!(!self.run.is_finished(), "the run has ended before the migration");
+    pub(crate) fn assert_runs(&mut self) {
+        if let Some(run) = self.run.take_if(|run| run.is_finished()) {
+            panic!("the run has ended before the migration: {:?}", run.join());
+        }
     }
 
     /// Returns the machine, once its guest runs. What the run removes at its end is kept in `dir` for its twins.
     pub(crate) fn machine(self, dir: &Path) -> Machine {
-        let pid = fs::read_to_string(&self.pid).unwrap();
-        let process = Path::new("/proc").join(pid.trim());
+        let pid = fs::read_to_string(&self.pid).unwrap().trim().parse().unwrap();
+        let process = PathBuf::from(format!("/proc/{pid}"));
         let strings = |name: &str| -> Vec<OsString> {
             let all = fs::read(process.join(name)).unwrap();
             let strings = all.split(|&byte| byte == 0).filter(|string| !string.is_empty());
@@ -101,12 +116,15 @@ impl First {
         let kept = dir.join("initramfs");
         fs::copy(&words[initramfs], &kept).unwrap();
         words[initramfs] = kept.into();
-        Machine { qmp: Qmp::connect(&self.qmp), words, variables: variables.collect(), process: Process::Run(self.run) }
+        let run = self.run.expect("it has not ended");
+        let (qmp, variables) = (Qmp::connect(&self.qmp), variables.collect());
+        Machine { qmp, words, variables, pid, process: Process::Run(run) }
     }
 }
 
 impl Machine {
-    /// Starts a machine like this one, with the daemon at `socket`, which waits for a state.
+    /// Starts a machine like this one, with the daemon at `socket`, which waits for a state. Its guest stands until
+    /// [`Machine::go_on`].
     pub(crate) fn twin(&self, socket: &Path, dir: &Path, number: usize) -> Self {
         let qmp = dir.join(format!("qmp{number}.sock"));
         let mut words: Vec<OsString> = Vec::with_capacity(self.words.len() + 2);
@@ -119,38 +137,98 @@ impl Machine {
                 }
                 // Nobody listens to the channels of the guest's first process any more.
                 ("-chardev", Some(rest)) => format!("null,id={}", rest.split(',').next().unwrap()).into(),
-                ("-qmp", _) => crate::qmp::listening(&qmp),
+                ("-qmp", _) => qmp::listening(&qmp),
                 ("-pidfile", _) => dir.join(format!("qemu{number}.pid")).into(),
                 ("-serial", _) => "null".into(),
                 _ => word.clone(),
             });
         }
         if !words.iter().any(|word| word == "-incoming") {
-            words.extend(["-incoming".into(), "defer".into()]);
+            words.extend(["-incoming", "defer", "-S"].map(OsString::from));
         }
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env_clear().envs(self.variables.clone()).stdin(Stdio::null());
-        let process = Process::Child(command.spawn().unwrap());
-        Self { qmp: Qmp::connect(&qmp), words, variables: self.variables.clone(), process }
+        let child = command.spawn().unwrap();
+        let (pid, variables) = (child.id(), self.variables.clone());
+        Self { qmp: Qmp::connect(&qmp), words, variables, pid, process: Process::Child(child) }
     }
 
-    /// Moves the guest of `from` here, over a socket at `path`.
+    /// Moves the guest of `from` here, over a socket at `path`, and checks that its memory is the same.
     #[track_caller]
     pub(crate) fn take_over(&mut self, from: &mut Self, path: &Path) {
         let uri = format!("unix:{}", path.display());
         self.qmp.ask("migrate-incoming", json!({ "uri": uri }));
-        // On a busy machine, more than the usual 300 ms may be left for the end.
-        from.qmp.ask("migrate-set-parameters", json!({ "downtime-limit": 10_000, "max-bandwidth": 1_u64 << 33 }));
-        from.qmp.ask("migrate", json!({ "uri": uri }));
+        from.migrate(&uri);
+        self.wait_for_status("paused");
+        memory::assert_equal(from.pid, self.pid);
+        self.go_on();
+    }
+
+    /// Saves the guest to the file `path`. It does not run any more.
+    #[track_caller]
+    pub(crate) fn save(&mut self, path: &Path) {
+        self.migrate(&format!("file:{}", path.display()));
+    }
+
+    /// Goes on with the guest in the file `path`.
+    #[track_caller]
+    pub(crate) fn restore(&mut self, path: &Path) {
+        self.qmp.ask("migrate-incoming", json!({ "uri": format!("file:{}", path.display()) }));
+        self.wait_for_status("paused");
+        self.go_on();
+    }
+
+    /// Migrates the guest to `uri` while it runs, in at least two rounds: what it, or the daemon, has written in the
+    /// first goes in the others.
+    #[track_caller]
+    fn migrate(&mut self, uri: &str) {
+        // So slow that not all of it goes in the time for which the guest may stand.
+        self.qmp.ask("migrate-set-parameters", json!({ "downtime-limit": 300, "max-bandwidth": 48 << 20 }));
+        self.qmp.ask("migrate", json!({ "uri": uri }));
+        let begun = Instant::now();
+        let mut is_hurried = false;
+        let answer = wait_for("the migration", || {
+            let answer = self.qmp.ask("query-migrate", json!({}));
+            let status = answer["status"].as_str().unwrap_or_default();
+            assert!(!matches!(status, "failed" | "cancelled"), "{answer}");
+            // A machine that is too busy would never come to the end.
+            if begun.elapsed() > HURRY_AFTER && !mem::replace(&mut is_hurried, true) {
+                self.qmp
+                    .ask("migrate-set-parameters", json!({ "downtime-limit": 60_000, "max-bandwidth": 1_u64 << 33 }));
+            }
+            (status == "completed").then_some(answer)
+        });
+        let rounds = answer["ram"]["dirty-sync-count"].as_u64().unwrap();
+        println!(
+            "moved in {} ms and {rounds} rounds; the guest stood for {} ms{}",
+            answer["total-time"],
+            answer["downtime"],
+            if is_hurried { ", of more than the usual 300" } else { "" }
+        );
+        assert!(rounds > 1);
+    }
+
+    /// Waits until the migration has a status, and returns what QEMU says of it.
+    #[track_caller]
+    pub(crate) fn wait_for_migration(&mut self, status: &str, others: &[&str]) -> Value {
         wait_for("the migration", || {
-            let answer = from.qmp.ask("query-migrate", json!({}));
-            let status = answer["status"].as_str().unwrap_or_default().to_owned();
-            assert!(!matches!(status.as_str(), "failed" | "cancelled"), "{answer}");
-            (status == "completed").then_some(())
-        });
-        wait_for("the guest to run at its new place", || {
-            (self.qmp.ask("query-status", json!({}))["status"] == "running").then_some(())
-        });
+            let answer = self.qmp.ask("query-migrate", json!({}));
+            let found = answer["status"].as_str().unwrap_or_default().to_owned();
+            assert!(!others.contains(&found.as_str()), "{answer}");
+            (found == status).then_some(answer)
+        })
+    }
+
+    /// Lets a guest that stands go on.
+    #[track_caller]
+    pub(crate) fn go_on(&mut self) {
+        self.qmp.ask("cont", json!({}));
+        self.wait_for_status("running");
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_status(&mut self, status: &str) {
+        wait_for(status, || (self.qmp.ask("query-status", json!({}))["status"] == status).then_some(()));
     }
 
     /// Fails if the machine has ended.

@@ -1,118 +1,37 @@
 //! A Linux guest under QEMU moves from one daemon to another while it reads and writes, and finds all as it was.
 //!
 //! The first machine is a run of the library; each further one has the same command line, and waits for the state of
-//! the one before ([`machine`]). [`qmp`] tells them what to do. One case runs by default; the others need virtiofsd, or
-//! more time: `cargo test -p transom-cli --test live_migration -- --ignored`.
+//! the one before ([`machine`]). [`journey`] is a guest's way, with what it does; after each step its memory is
+//! compared ([`memory`]). [`qmp`] tells the machines what to do, [`snapshots`] has what happens within one machine. One
+//! case runs by default; the others need virtiofsd, another QEMU, or more time:
+//! `cargo test -p transom-cli --test live_migration -- --ignored --nocapture`.
 
+mod journey;
+// What the guests of the test of upgrades do, too.
+#[path = "../upgrade/load.rs"]
+mod load;
 mod machine;
+mod memory;
+mod needs;
 mod qmp;
+mod snapshots;
 
 use std::{
-    fmt::Display,
-    fs,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use machine::First;
-use transom_vm::{
-    Kernel, Qemu,
-    packages::{Cache, OnStderr, Packages},
-    peer,
-    tools::{Program, Tools},
-};
+use journey::{By, Journey, Load};
+use needs::{Emulator, Needs};
 
 /// Well above what any step takes on a busy machine, so that only one that hangs reaches it.
 const STEP_MAX: Duration = Duration::from_secs(240);
 
-/// What the guest does. It counts, and checks what it reads against what it has written; the file `big` is read from
-/// the daemon each time. Files stay open, one of them without a name if the first argument is `removed`.
-const SCRIPT: &str = r#"
-exec 3>>open
-if [ "$1" = removed ]; then exec 4<>nameless; rm nameless; echo kept >&4; fi
-sum=$(md5sum < big)
-[ -n "$sum" ] || echo "no sum" >> errors
-i=0
-while [ ! -e stop ]; do
-  i=$((i + 1))
-  echo $i >&3 || echo "$i: open" >> errors
-  echo $i > dir/$((i % 40)) || echo "$i: write" >> errors
-  read -r x < dir/$((i % 40)) || echo "$i: read" >> errors
-  [ "$x" = $i ] || echo "$i: found $x" >> errors
-  if [ $((i % 8)) = 0 ] && [ "$(md5sum < big)" != "$sum" ]; then echo "$i: big" >> errors; fi
-  echo $i > progress.new && mv progress.new progress || echo "$i: rename" >> errors
-done
-if [ "$1" = removed ]; then echo more >&4 || echo nameless >> errors; fi
-echo $i > finished
-"#;
-
-/// What a test needs from elsewhere.
-struct Needs {
-    cache: PathBuf,
-    qemu: Program,
-    kernel: Kernel,
-    busybox: PathBuf,
-    transomd: PathBuf,
-}
-
-impl Needs {
-    /// Returns `None` and prints the reason if something is not available.
-    fn find(test: &str) -> Option<Self> {
-        let skipped = |reason: &dyn Display| println!("SKIPPED: {test}: {reason}");
-        if !rustix::process::geteuid().is_root() {
-            skipped(&"the daemons at both sides need the same rights; run it as root");
-            return None;
-        }
-        let transomd = std::env::var_os("TRANSOM_DAEMON")
-            .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
-        if !transomd.is_file() {
-            skipped(&format!("no daemon {transomd:?}; build transomd"));
-            return None;
-        }
-        let cache = Cache::locate().inspect_err(|error| skipped(error)).ok()?;
-        let report = OnStderr::default();
-        let tools = Tools::new(&cache, &report);
-        // The version that has windows is also one that can migrate.
-        let qemu = tools.qemu_with_window(None).inspect_err(|error| skipped(error)).ok()?;
-        let kernel = tools.kernel(None).inspect_err(|error| skipped(error)).ok()?;
-        let busybox = tools.busybox().inspect_err(|error| skipped(error)).ok()?;
-        Some(Self { cache: tools.cache().to_owned(), qemu, kernel, busybox, transomd })
-    }
-
-    fn virtiofsd(&self, test: &str) -> Option<PathBuf> {
-        let (cache, report) = (Cache::at(&self.cache), OnStderr::default());
-        peer::virtiofsd(&Packages::new(&cache, &report)).inspect_err(|error| println!("SKIPPED: {test}: {error}")).ok()
-    }
-}
-
-/// A daemon that is started by the test. Dropping it kills it.
-struct Daemon {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Daemon {
-    fn start(program: &Path, share: &Path, arguments: &[&str], socket: PathBuf) -> Self {
-        let mut command = Command::new(program);
-        command.arg("--socket-path").arg(&socket).arg("--shared-dir").arg(share).args(arguments);
-        let child = command.stdin(Stdio::null()).spawn().unwrap();
-        let mut daemon = Self { child, socket };
-        wait_for(&format!("the socket of {program:?}"), || {
-            assert_eq!(daemon.child.try_wait().unwrap(), None, "{program:?} has ended");
-            daemon.socket.exists().then_some(())
-        });
-        daemon
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+/// Options with which everything travels that can.
+const OPTIONS: &[&str] = &["--cache=metadata"];
+/// Options with which files travel that were removed while open.
+const BY_HANDLE: &[&str] = &["--cache=metadata", "--inode-file-handles=prefer", "--migration-mode=file-handles"];
 
 /// Waits until `condition` has a value.
 #[track_caller]
@@ -127,76 +46,113 @@ fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Returns how far the guest has counted.
-fn progress(share: &Path) -> Option<u64> {
-    fs::read_to_string(share.join("progress")).ok()?.trim().parse().ok()
-}
-
-/// Boots a guest with the first daemon, and moves it to each of the others.
-fn travel(needs: &Needs, daemons: &[&Path], arguments: &[&str], mode: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let share = dir.path().join("share");
-    fs::create_dir_all(share.join("dir")).unwrap();
-    fs::write(share.join("big"), (0..300_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>()).unwrap();
-    let first = First::start(needs, daemons[0], arguments, &share, dir.path(), &["sh", "-c", SCRIPT, "sh", mode]);
-    wait_for("the guest to begin", || {
-        first.assert_runs();
-        progress(&share).filter(|&count| count >= 20)
-    });
-    let mut machine = first.machine(dir.path());
-    let mut kept = Vec::new();
-    for (number, program) in daemons.iter().enumerate().skip(1) {
-        let daemon = Daemon::start(program, &share, arguments, dir.path().join(format!("fs{number}.sock")));
-        let mut next = machine.twin(&daemon.socket, dir.path(), number);
-        next.take_over(&mut machine, &dir.path().join(format!("state{number}.sock")));
-        let there = progress(&share).unwrap();
-        wait_for("the guest to go on after the migration", || {
-            next.assert_runs();
-            progress(&share).filter(|&count| count > there + 20)
-        });
-        machine.end();
-        machine = next;
-        kept.push(daemon);
-    }
-    fs::write(share.join("stop"), "").unwrap();
-    wait_for("the guest to finish", || {
-        machine.assert_runs();
-        fs::read_to_string(share.join("finished")).ok().filter(|text| text.ends_with('\n'))
-    });
-    assert_eq!(fs::read_to_string(share.join("errors")).unwrap_or_default(), "");
-    let count: u64 = fs::read_to_string(share.join("finished")).unwrap().trim().parse().unwrap();
-    let expected: String = (1..=count).map(|number| format!("{number}\n")).collect();
-    assert!(fs::read_to_string(share.join("open")).unwrap() == expected, "the open file has lost or gained lines");
-    machine.end();
+/// Returns a way from one `transomd` to another.
+fn journey<'a>(needs: &'a Needs, daemons: Vec<&'a Path>) -> Journey<'a> {
+    Journey { needs, daemons, arguments: OPTIONS, load: Load::Counts, by: By::Socket, before: |_, _| () }
 }
 
 #[test]
 fn a_guest_moves_between_two_daemons_while_it_writes() {
-    let Some(needs) = Needs::find("a_guest_moves") else { return };
-    travel(&needs, &[&needs.transomd, &needs.transomd], &["--cache=metadata"], "");
+    let Some(needs) = Needs::find("a_guest_moves", Emulator::New) else { return };
+    let way = journey(&needs, vec![&needs.transomd; 2]);
+    Journey { arguments: BY_HANDLE, load: Load::Model, ..way }.make();
+}
+
+#[test]
+#[ignore = "fetches QEMU 10.0"]
+fn a_guest_of_qemu_10_moves() {
+    let Some(needs) = Needs::find("a_guest_of_qemu_10", Emulator::Of("trixie")) else { return };
+    let ours = needs.transomd.as_path();
+    let way = journey(&needs, vec![ours; 3]);
+    Journey { before: snapshots::cancel_then_save_and_load, ..way }.make();
+}
+
+#[test]
+#[ignore = "fetches QEMU 7.2"]
+fn a_guest_of_qemu_7_stays_where_it_is() {
+    let Some(needs) = Needs::find("a_guest_of_qemu_7", Emulator::Of("bookworm")) else { return };
+    Journey { before: snapshots::are_refused, ..journey(&needs, vec![&needs.transomd]) }.make();
+}
+
+#[test]
+#[ignore = "takes a boot of its own"]
+fn a_guest_goes_on_after_a_cancelled_migration_and_after_savevm_and_loadvm() {
+    let Some(needs) = Needs::find("a_guest_goes_on_after", Emulator::New) else { return };
+    let way = journey(&needs, vec![&needs.transomd; 2]);
+    Journey { before: snapshots::cancel_then_save_and_load, ..way }.make();
+}
+
+#[test]
+#[ignore = "takes a boot of its own"]
+fn a_guest_goes_through_a_file_and_back() {
+    let Some(needs) = Needs::find("a_guest_goes_through_a_file", Emulator::New) else { return };
+    let ours = needs.transomd.as_path();
+    Journey { by: By::File, ..journey(&needs, vec![ours; 3]) }.make();
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_guest_that_knows_100_000_files_moves_there_and_back() {
+    let Some(needs) = Needs::find("a_guest_that_knows_100_000_files", Emulator::New) else { return };
+    let ours = needs.transomd.as_path();
+    let way = journey(&needs, vec![ours; 3]);
+    Journey { arguments: &["--cache=always"], load: Load::Many, before: snapshots::save_and_load, ..way }.make();
 }
 
 #[test]
 #[ignore = "builds virtiofsd, which takes minutes"]
 fn a_guest_moves_from_virtiofsd_and_back_again() {
-    const TEST: &str = "a_guest_moves_from_virtiofsd";
-    let Some(needs) = Needs::find(TEST) else { return };
-    let Some(virtiofsd) = needs.virtiofsd(TEST) else { return };
+    let Some(needs) = Needs::find("a_guest_moves_from_virtiofsd", Emulator::New) else { return };
+    let Some(virtiofsd) = needs.virtiofsd() else { return };
     let ours = needs.transomd.as_path();
-    travel(&needs, &[&virtiofsd, ours, ours, &virtiofsd, ours], &["--cache=metadata"], "");
+    let way = journey(&needs, vec![&virtiofsd, ours, ours, &virtiofsd, ours]);
+    Journey { load: Load::Fsx, ..way }.make();
 }
 
 #[test]
 #[ignore = "takes a boot of its own"]
 fn a_removed_open_file_moves_by_its_handle() {
-    let Some(needs) = Needs::find("a_removed_open_file") else { return };
-    let arguments = ["--cache=metadata", "--migration-mode=file-handles"];
-    travel(&needs, &[&needs.transomd, &needs.transomd], &arguments, "removed");
+    let Some(needs) = Needs::find("a_removed_open_file", Emulator::New) else { return };
+    let way = journey(&needs, vec![&needs.transomd; 2]);
+    Journey { arguments: BY_HANDLE, load: Load::Removed, ..way }.make();
 }
 
-/// Returns QEMU as the library starts it, which listens for commands at `qmp` and leaves its number in `pid`.
-fn qemu(needs: &Needs, qmp: &Path, pid: &Path) -> Qemu {
-    let accelerator = transom_vm::Accelerator::best(&needs.qemu, &needs.kernel, &needs.cache);
-    let arguments = ["-qmp".into(), qmp::listening(qmp), "-pidfile".into(), pid.into()];
-    Qemu::new(needs.qemu.clone(), accelerator, &needs.cache).with_arguments(arguments)
+#[test]
+#[ignore = "moves eight times"]
+fn operations_are_as_in_the_model_while_the_guest_moves() {
+    let Some(needs) = Needs::find("operations_are_as_in_the_model", Emulator::New) else { return };
+    let way = journey(&needs, vec![needs.transomd.as_path(); 9]);
+    Journey { arguments: BY_HANDLE, load: Load::Model, ..way }.make();
+}
+
+#[test]
+#[ignore = "moves eight times"]
+fn fsx_finds_no_difference_while_the_guest_moves() {
+    let Some(needs) = Needs::find("fsx_finds_no_difference", Emulator::New) else { return };
+    let way = journey(&needs, vec![needs.transomd.as_path(); 9]);
+    Journey { arguments: BY_HANDLE, load: Load::Fsx, ..way }.make();
+}
+
+#[test]
+#[ignore = "runs pjdfstest in a guest that moves eight times"]
+fn pjdfstest_has_the_same_results_while_the_guest_moves() {
+    let Some(needs) = Needs::find("pjdfstest_has_the_same_results", Emulator::New) else { return };
+    let way = journey(&needs, vec![needs.transomd.as_path(); 9]);
+    Journey { arguments: BY_HANDLE, load: Load::Pjdfstest, ..way }.make();
+}
+
+#[test]
+#[ignore = "takes a boot of its own"]
+fn a_lock_of_the_host_moves_with_its_guest() {
+    let Some(needs) = Needs::find("a_lock_of_the_host", Emulator::New) else { return };
+    let way = journey(&needs, vec![&needs.transomd; 4]);
+    let locks = ["--posix-lock", "--migration-locks=carry"];
+    Journey { arguments: &[BY_HANDLE, &locks].concat(), load: Load::Model, ..way }.make();
+}
+
+/// What a guest runs.
+#[test]
+#[ignore = "a case of the other tests, in a guest"]
+fn case_load() {
+    load::run(Path::new("/share"));
 }

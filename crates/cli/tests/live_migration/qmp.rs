@@ -33,13 +33,20 @@ impl Qmp {
     /// Sends a command and returns what it returns.
     #[track_caller]
     pub(crate) fn ask(&mut self, command: &str, arguments: Value) -> Value {
+        self.try_ask(command, arguments).unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+
+    /// Sends a command and returns what it returns, or why it is refused.
+    pub(crate) fn try_ask(&mut self, command: &str, arguments: Value) -> Result<Value, String> {
         self.send(command, arguments);
         loop {
             let mut line = self.line();
             if let Some(answer) = line.get_mut("return") {
-                return answer.take();
+                return Ok(answer.take());
             }
-            assert!(line.get("error").is_none(), "{command}: {line}");
+            if let Some(error) = line.get("error") {
+                return Err(error.to_string());
+            }
         }
     }
 

@@ -1,18 +1,26 @@
 //! What runs in the guest: operations in a random order, each checked against a model in memory.
 //!
-//! The test program is static, so the guest runs it from the share itself. Everything stays open over upgrades: a file
-//! that is overwritten, grown and cut in places, one without a name, one that only grows, a directory, and two locks of
-//! the host.
+//! The test program is static, so the guest runs it from the share itself. Everything stays open over upgrades and
+//! moves: a file that is overwritten, grown and cut in places, one without a name, one that only grows, one that is
+//! read past the page cache, a directory, and two locks.
 
 use std::{
     collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io::Write as _,
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
-use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
+
+/// The name of the test program in the share.
+pub(crate) const PROGRAM: &str = "program";
+/// How the guest runs it; the program has a test `case_load`, which calls [`run`].
+pub(crate) const COMMAND: &str = "cd /share && ./program --ignored --exact case_load --nocapture --test-threads=1";
+
+/// A file that the guest has locked (fcntl), if the share has locks.
+pub(crate) const LOCKED: &str = "locked-too";
 
 /// The longest file of the model.
 const LEN_MAX: u64 = 300_000;
@@ -77,6 +85,36 @@ impl Checked {
     }
 }
 
+/// A file that is read with O_DIRECT, always into the same memory, which nobody but the daemon writes.
+struct Direct {
+    file: File,
+    contents: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Direct {
+    const LEN: u64 = 256 << 10;
+    const PIECE: usize = 64 << 10;
+    /// What O_DIRECT wants memory, offsets and lengths to be multiples of.
+    const UNIT: usize = 4096;
+
+    fn create(path: &Path) -> Self {
+        // No two pages are equal.
+        let contents: Vec<u8> = (0..Self::LEN as u32 / 4).flat_map(|number| (number * 7).to_le_bytes()).collect();
+        fs::write(path, &contents).unwrap();
+        let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path).unwrap();
+        Self { file, contents, buffer: vec![0; Self::PIECE + Self::UNIT] }
+    }
+
+    fn check(&mut self, random: &mut Random) {
+        let at = random.below((Self::LEN - Self::PIECE as u64) / Self::UNIT as u64) * Self::UNIT as u64;
+        let from = self.buffer.as_ptr().align_offset(Self::UNIT);
+        let piece = &mut self.buffer[from..from + Self::PIECE];
+        self.file.read_exact_at(piece, at).unwrap();
+        assert!(*piece == self.contents[at as usize..at as usize + Self::PIECE], "what was read directly differs");
+    }
+}
+
 /// Works in `share` until the file `stop` is there.
 pub(crate) fn run(share: &Path) {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
@@ -85,9 +123,10 @@ pub(crate) fn run(share: &Path) {
     };
     let mut files = [create("random"), create("nameless")].map(|file| Checked { file, model: Vec::new() });
     fs::remove_file(share.join("nameless")).unwrap();
+    let mut direct = Direct::create(&share.join("direct"));
     let locked = create("locked");
     locked.lock().unwrap();
-    let locked_too = create("locked-too");
+    let locked_too = create(LOCKED);
     fcntl_lock(&locked_too, FlockOperation::NonBlockingLockExclusive).unwrap();
     let mut log = OpenOptions::new().append(true).create(true).open(share.join("log")).unwrap();
     let dir = share.join("dir");
@@ -95,6 +134,7 @@ pub(crate) fn run(share: &Path) {
     let mut names = BTreeSet::new();
     for count in 1_u64.. {
         files[random.below(2) as usize].step(&mut random);
+        direct.check(&mut random);
         change_names(&dir, &mut names, &mut random);
         writeln!(log, "{count}").unwrap();
         fs::write(share.join("progress.new"), count.to_string()).unwrap();

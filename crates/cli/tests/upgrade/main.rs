@@ -1,25 +1,26 @@
 //! A Linux guest under QEMU, of any version, works on while its daemon is replaced, and finds all as it was.
 //!
-//! One case runs by default; the long one is `cargo test -p transom-cli --test upgrade -- --ignored --nocapture`, with
-//! `TRANSOM_UPGRADES` for another number than 1000. [`load`] is what runs in the guest.
+//! Two cases run by default; the long ones are `cargo test -p transom-cli --test upgrade -- --ignored --nocapture`,
+//! with `TRANSOM_UPGRADES` for another number of upgrades. [`load`] is what runs in the guest.
 
 mod deaths;
 mod load;
 
 use std::{
+    cell::RefCell,
     ffi::OsString,
     fmt::Display,
     fs::{self, File},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use transom_vm::{
-    GuestSpec, Kernel, Qemu, Root, RunOutcome, Share,
+    Dax, DaxMode, GuestSpec, Kernel, Qemu, Root, RunOutcome, Share,
     packages::{Cache, OnStderr},
     tools::{Program, Tools},
 };
@@ -28,11 +29,6 @@ use transom_vm::{
 const STEP_MAX: Duration = Duration::from_secs(240);
 /// Time between two upgrades under load.
 const UPGRADE_EVERY: Duration = Duration::from_millis(200);
-
-/// The program in the share that the guest runs: this one.
-const PROGRAM: &str = "program";
-/// How the guest runs it.
-const COMMAND: &str = "cd /share && ./program --ignored --exact case_load --nocapture --test-threads=1";
 
 /// What a test needs from elsewhere.
 struct Needs {
@@ -78,7 +74,8 @@ impl Needs {
 
 /// A guest that runs the script.
 struct Guest {
-    run: JoinHandle<transom_vm::Result<RunOutcome>>,
+    /// `None` if it has ended.
+    run: RefCell<Option<JoinHandle<transom_vm::Result<RunOutcome>>>>,
     directory: tempfile::TempDir,
     transomd: PathBuf,
     /// The daemon's.
@@ -87,14 +84,23 @@ struct Guest {
 
 impl Guest {
     fn start(needs: &Needs, options: &[&str], timeout: Duration) -> Self {
+        Self::start_with(needs, options, None, timeout)
+    }
+
+    fn start_with(needs: &Needs, options: &[&str], dax: Option<Dax>, timeout: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let share = directory.path().join("share");
         fs::create_dir(&share).unwrap();
-        fs::copy(std::env::current_exe().unwrap(), share.join(PROGRAM)).unwrap();
+        fs::copy(std::env::current_exe().unwrap(), share.join(load::PROGRAM)).unwrap();
         // Only root and this user can write it, as the supervisor wants; a checkout may be another user's.
         let transomd = directory.path().join("transomd");
         // By another process: a descriptor that writes to it could be inherited, and it would not be executed.
         assert!(Command::new("cp").args([&needs.transomd, &transomd]).status().unwrap().success());
+        // A program in the window could not write what is in its own file: the daemon does not see the window.
+        let command = match dax {
+            None => load::COMMAND.into(),
+            Some(_) => format!("cp /share/{} / && {}", load::PROGRAM, load::COMMAND.replace("/share", "/")),
+        };
         let pid = directory.path().join("qemu.pid");
         let accelerator = transom_vm::Accelerator::best(&needs.qemu, &needs.kernel, &needs.cache);
         let arguments = ["-pidfile".into(), pid.clone().into()];
@@ -102,6 +108,7 @@ impl Guest {
         let share = Share {
             host: share,
             guest: "/share".into(),
+            dax,
             daemon_args: ["--upgradable"].iter().chain(options).map(OsString::from).collect(),
             ..Share::default()
         };
@@ -113,7 +120,7 @@ impl Guest {
             busybox: Some(needs.busybox.clone()),
             root: Root::Minimal,
             shares: vec![share],
-            command: ["sh", "-c", COMMAND].map(OsString::from).to_vec(),
+            command: ["sh", "-c", &command].map(OsString::from).to_vec(),
             env: Vec::new(),
             memory_mib: 192,
             cpus: 1,
@@ -127,7 +134,7 @@ impl Guest {
             is_foreground: false,
         };
         let run = thread::spawn(move || transom_vm::run(&spec, &vmm));
-        let mut guest = Self { run, directory, transomd, socket: PathBuf::new() };
+        let mut guest = Self { run: RefCell::new(Some(run)), directory, transomd, socket: PathBuf::new() };
         guest.wait_until_beyond(20);
         guest.socket = socket_of(&pid);
         guest
@@ -152,7 +159,9 @@ impl Guest {
     fn wait_for(&self, what: &str, condition: impl Fn() -> bool) {
         let begun = Instant::now();
         while !condition() {
-            assert!(!self.run.is_finished(), "the run has ended before {what}");
+            if let Some(run) = self.run.borrow_mut().take_if(|run| run.is_finished()) {
+                panic!("the run has ended before {what}: {:?}", run.join());
+            }
             assert!(begun.elapsed() < STEP_MAX, "waited {} s for {what}", STEP_MAX.as_secs());
             thread::sleep(Duration::from_millis(10));
         }
@@ -161,10 +170,14 @@ impl Guest {
     /// Replaces the daemon. Returns for how many milliseconds the guest had to wait.
     #[track_caller]
     fn upgrade(&self) -> f64 {
-        let output = Command::new(&self.transomd).arg("--upgrade").arg(&self.socket).output().unwrap();
+        let output = self.try_upgrade();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let said = String::from_utf8(output.stdout).unwrap();
         said.split_whitespace().find_map(|word| word.parse().ok()).unwrap()
+    }
+
+    fn try_upgrade(&self) -> Output {
+        Command::new(&self.transomd).arg("--upgrade").arg(&self.socket).output().unwrap()
     }
 
     /// Fails unless the guest's locks hold on the host.
@@ -172,7 +185,7 @@ impl Guest {
     fn assert_locked(&self) {
         let open = |name: &str| File::options().write(true).open(self.file(name)).unwrap();
         assert!(open("locked").try_lock().is_err(), "the lock of flock(2) is lost");
-        let lock = fcntl_lock(open("locked-too"), FlockOperation::NonBlockingLockExclusive);
+        let lock = fcntl_lock(open(load::LOCKED), FlockOperation::NonBlockingLockExclusive);
         assert!(lock.is_err(), "the lock of fcntl(2) is lost");
     }
 
@@ -180,7 +193,8 @@ impl Guest {
     fn end(self) {
         fs::write(self.file("stop"), "").unwrap();
         self.wait_for("the guest to finish", || self.file("finished").exists());
-        let outcome = self.run.join().unwrap().unwrap();
+        let run = self.run.into_inner().expect("it has not ended");
+        let outcome = run.join().unwrap().unwrap();
         let share = self.directory.path().join("share");
         assert_eq!(outcome.exit_code, 0, "{outcome:?}");
         let read = |name: &str| fs::read_to_string(share.join(name)).unwrap_or_default();
@@ -239,8 +253,20 @@ fn works_on(needs: &Needs) {
 #[ignore = "1000 upgrades take some minutes"]
 fn upgrade_every_200_ms_under_load() {
     let Some(needs) = Needs::find("upgrade_every_200_ms", Emulator::Usual) else { return };
-    let count: usize = std::env::var("TRANSOM_UPGRADES").map_or(1000, |count| count.parse().unwrap());
-    let guest = Guest::start(&needs, OPTIONS, STEP_MAX + UPGRADE_EVERY * 20 * count as u32);
+    upgrade_repeatedly(&needs, 1000);
+}
+
+#[test]
+#[ignore = "200 upgrades take a minute"]
+fn upgrade_every_200_ms_under_load_of_a_new_qemu() {
+    let Some(needs) = Needs::find("upgrade_every_200_ms_under_load_of_a_new_qemu", Emulator::New) else { return };
+    upgrade_repeatedly(&needs, 200);
+}
+
+/// Replaces the daemon of a guest `count` times, or as often as `TRANSOM_UPGRADES` says.
+fn upgrade_repeatedly(needs: &Needs, count: usize) {
+    let count = std::env::var("TRANSOM_UPGRADES").map_or(count, |count| count.parse().unwrap());
+    let guest = Guest::start(needs, OPTIONS, STEP_MAX + UPGRADE_EVERY * 20 * count as u32);
     let mut pauses = Vec::with_capacity(count);
     for _ in 0..count {
         thread::sleep(UPGRADE_EVERY);
@@ -251,5 +277,22 @@ fn upgrade_every_200_ms_under_load() {
     pauses.sort_by(f64::total_cmp);
     let at = |part: usize| pauses[(pauses.len() - 1) * part / 100];
     println!("pause in ms: median {:.1}, 95 of 100 below {:.1}, most {:.1}", at(50), at(95), at(100));
+    guest.end();
+}
+
+#[test]
+#[ignore = "takes a boot of its own"]
+fn a_guest_with_a_window_works_on_when_an_upgrade_is_refused() {
+    let Some(needs) = Needs::find("a_guest_with_a_window", Emulator::New) else { return };
+    let window = Dax { window_len: 64 << 20, mode: DaxMode::Always };
+    let guest = Guest::start_with(&needs, &["--cache=metadata"], Some(window), 4 * STEP_MAX);
+    for _ in 0..5 {
+        let before = guest.progress();
+        let output = guest.try_upgrade();
+        assert_eq!(output.status.code(), Some(1));
+        let reason = String::from_utf8(output.stderr).unwrap();
+        assert!(reason.contains("the front end keeps its mappings"), "{reason}");
+        guest.wait_until_beyond(before + 10);
+    }
     guest.end();
 }

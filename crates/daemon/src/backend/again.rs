@@ -116,7 +116,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 }
 
 /// Returns whether the front end has started the ring, and not stopped or disabled it.
-pub(super) fn is_running(vring: &Vring) -> bool {
+fn is_running(vring: &Vring) -> bool {
     let ring = vring.get_ref();
     ring.is_enabled() && ring.get_queue().ready()
 }

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io,
     num::NonZero,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd},
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -42,7 +42,7 @@ use zerocopy::IntoBytes;
 use super::{
     BackendConfig, GuestRam, Memory,
     access_platform::AccessPlatform,
-    again::is_running,
+    attempt::Attempts,
     device_state::{DeviceState, Error as StateError, refused},
     dirty_log::{DirtyLog, RegionLog},
     in_flight::QUEUE_SIZE_MAX,
@@ -85,6 +85,7 @@ pub(super) struct Device<F: FileSystem + 'static> {
     /// Whether the front end may migrate the device: how long a peer may make no progress.
     migration: Option<Duration>,
     state: DeviceState,
+    attempts: Arc<Attempts>,
     access_platform: AccessPlatform,
     /// Readable once the queues' threads should end. A separate descriptor, because the crate never signals its own.
     exit: OwnedFd,
@@ -96,6 +97,7 @@ impl<F: FileSystem + 'static> Device<F> {
         let queue_count = 1 + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
         let log = Arc::new(DirtyLog::default());
+        let attempts = Arc::new(Attempts::default());
         let rate = config.rate.map(|limits| Arc::new(Rate::new(limits)));
         let queue = |index: usize| {
             Arc::new(Queue {
@@ -106,6 +108,7 @@ impl<F: FileSystem + 'static> Device<F> {
                 in_flight: Arc::default(),
                 monitor: monitor.clone(),
                 log: log.clone(),
+                attempts: attempts.clone(),
                 // The high-priority queue too: a guest can send any request on it.
                 rate: rate.clone(),
                 is_given_up: false.into(),
@@ -135,6 +138,7 @@ impl<F: FileSystem + 'static> Device<F> {
             log: log.clone(),
             migration: config.migration,
             state: DeviceState::default(),
+            attempts,
             access_platform: AccessPlatform::new(config.window.is_some()),
             workers: (0..queue_count).map(worker).collect(),
             handlers: OnceLock::new(),
@@ -154,6 +158,7 @@ impl<F: FileSystem + 'static> Device<F> {
     /// Ends the queues' threads even if the guest keeps its rings full, and drops requests that have not begun.
     pub(super) fn close(&self) {
         self.queues.iter().for_each(|queue| queue.give_up());
+        self.attempts.give_up();
         // A new eventfd's counter has room for 1, and for a second 1.
         let _ = rustix::io::write(&self.exit, &1u64.to_ne_bytes());
     }
@@ -196,7 +201,7 @@ impl<F: FileSystem + 'static> Device<F> {
         pipe: File,
     ) -> Result<(), StateError> {
         let idle_max = self.migration.ok_or(StateError::NotOffered)?;
-        self.state.start(&self.server, &self.queues, (direction, phase), (pipe, self.exit.as_fd()), idle_max)
+        self.state.start(&self.server, &self.queues, (direction, phase), (pipe, &self.attempts), idle_max)
     }
 
     fn drain(&self) {
@@ -368,6 +373,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// Handles RESET_DEVICE. The crate has disabled the queues; their rings start over, and requests that have not
     /// begun are dropped.
     fn reset_device(&self) {
+        self.attempts.give_up();
         self.queues.iter().for_each(|queue| queue.give_up());
         self.drain();
         if let Some(window) = &self.window {
@@ -393,9 +399,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 queue.free_dropped();
             }
             // A thread that was woken before its ring was stopped must not take what the destination is to have.
-            if is_running(vring) {
-                self.server.file_system().take_back();
-            }
+            vring.unless_stopped(|| queue.goes_on_here());
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             queue.serve_left(vring, &mut worker);
             queue.serve_arrived(vring, &mut worker);

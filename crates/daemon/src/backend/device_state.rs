@@ -2,22 +2,22 @@
 //! state").
 //!
 //! SET_DEVICE_STATE_FD starts a thread that saves and writes, or reads and loads; CHECK_DEVICE_STATE waits for it and
-//! reports the outcome. While the thread waits for its peer, it ends if the peer makes no progress, or when the front
-//! end leaves. Lock: its own, held briefly.
+//! reports the outcome. While the thread waits for its peer, it ends if the peer makes no progress, or when its
+//! [`attempt`](super::attempt) is given up. Lock: its own, held briefly.
 
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::AsFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    io::Errno,
+    io::{Errno, ioctl_fionread},
 };
 use transom_host::{
     migration::{self, WaitingRequest},
@@ -25,12 +25,21 @@ use transom_host::{
 };
 use vhost::vhost_user::message::{VhostTransferStateDirection as Direction, VhostTransferStatePhase as Phase};
 
-use super::{in_flight::REQUESTS_MAX, queue::Queue};
+use super::{
+    attempt::{Attempt, Attempts},
+    in_flight::REQUESTS_MAX,
+    queue::Queue,
+};
 
 /// The longest state. An inode takes about its path and 16 bytes, so this is enough for some millions.
 const STATE_LEN_MAX: usize = 256 << 20;
 /// Bytes that are read at once: a pipe's usual capacity.
 const CHUNK_LEN: usize = 64 << 10;
+/// How long a request may be in flight when the transfer begins. A front end that only disables the rings does not wait
+/// for requests, and the guest has its reply a moment before the request ends.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+/// How often a pipe is looked at until it is empty. The guest stands meanwhile.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
 
 /// Why the state was not transferred.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +58,8 @@ pub(super) enum Error {
     Idle(Duration),
     #[error("the state has more than {STATE_LEN_MAX} bytes: let the guest forget inodes (drop its caches) first")]
     TooLong,
-    #[error("the front end has left")]
-    Left,
+    #[error("it was given up: the guest goes on here, its device was reset, or the front end has left")]
+    GivenUp,
     #[error("the transfer has ended without an outcome")]
     Lost,
     #[error("cannot transfer the state: {0}")]
@@ -74,33 +83,37 @@ pub(super) struct DeviceState {
 /// The other end of the transfer.
 struct Peer {
     pipe: File,
-    /// Readable once the front end has left.
-    exit: OwnedFd,
+    attempt: Arc<Attempt>,
     idle_max: Duration,
 }
 
 impl DeviceState {
-    /// Starts a transfer. `exit` ends it when it becomes readable.
+    /// Starts a transfer, which ends if its attempt is given up.
     pub(super) fn start<F: FileSystem + 'static>(
         &self,
         server: &Arc<Server<F>>,
         queues: &[Arc<Queue<F>>],
         (direction, phase): (Direction, Phase),
-        (pipe, exit): (File, BorrowedFd<'_>),
+        (pipe, attempts): (File, &Attempts),
         idle_max: Duration,
     ) -> Result<(), Error> {
         if phase != Phase::STOPPED {
             return Err(Error::Running);
         }
-        let in_flight = queues.iter().map(|queue| queue.in_flight.count()).sum();
+        let in_flight = queues.iter().map(|queue| queue.in_flight.settle(SETTLED_AFTER)).sum();
         if in_flight > 0 {
             return Err(Error::InFlight(in_flight));
         }
         let mut thread = self.lock();
-        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Err(Error::InProgress);
+        if let Some(earlier) = thread.take_if(|thread| !thread.is_finished()) {
+            if attempts.is_under_way() {
+                *thread = Some(earlier);
+                return Err(Error::InProgress);
+            }
+            // It was given up, and is about to end.
+            let _ = earlier.join();
         }
-        let peer = Peer { pipe, exit: exit.try_clone_to_owned()?, idle_max };
+        let peer = Peer { pipe, attempt: attempts.begin()?, idle_max };
         let flags = fcntl_getfl(&peer.pipe).map_err(io::Error::from)?;
         fcntl_setfl(&peer.pipe, flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
         let (server, queues) = (server.clone(), queues.to_vec());
@@ -113,14 +126,14 @@ impl DeviceState {
                 }
                 peer.write(&state)?;
                 tracing::info!(len_bytes = state.len(), "state saved");
+                peer.wait_until_read()?;
                 // The destination goes on once it sees the end, which is when `peer` is dropped.
-                server.file_system().let_go();
-                Ok(())
+                peer.attempt.unless_given_up(|| server.file_system().let_go()).ok_or(Error::GivenUp)
             }
             Direction::LOAD => {
-                let requests = server.load_state(&peer.read()?)?;
-                arrive(&queues, &requests);
-                Ok(())
+                let state = peer.read()?;
+                let load = || server.load_state(&state).map(|requests| arrive(&queues, &requests));
+                Ok(peer.attempt.unless_given_up(load).ok_or(Error::GivenUp)??)
             }
         };
         *thread = Some(thread::Builder::new().name("device-state".into()).spawn(run)?);
@@ -177,6 +190,29 @@ impl Peer {
         Ok(())
     }
 
+    /// Waits until the pipe is empty: a front end that closes it before does not have the state.
+    fn wait_until_read(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + self.idle_max;
+        // What is not a pipe does not tell.
+        while ioctl_fionread(&self.pipe).is_ok_and(|unread| unread > 0) {
+            if Instant::now() > deadline {
+                return Err(Error::Idle(self.idle_max));
+            }
+            // Nobody is told that a pipe is empty, but that it has no reader any more.
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.pipe.as_fd(), PollFlags::empty()),
+                PollFd::from_borrowed_fd(self.attempt.end(), PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&LOOK_EVERY)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) if !fds[1].revents().is_empty() => return Err(Error::GivenUp),
+                Ok(_) => return Err(io::Error::from(Errno::PIPE).into()),
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads up to the end of the stream.
     fn read(&self) -> Result<Vec<u8>, Error> {
         let mut state = Vec::new();
@@ -199,11 +235,11 @@ impl Peer {
         loop {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.pipe.as_fd(), event),
-                PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.attempt.end(), PollFlags::IN),
             ];
             match poll(&mut fds, Some(&timeout)) {
                 Ok(0) => return Err(Error::Idle(self.idle_max)),
-                Ok(_) if !fds[1].revents().is_empty() => return Err(Error::Left),
+                Ok(_) if !fds[1].revents().is_empty() => return Err(Error::GivenUp),
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(io::Error::from(errno).into()),

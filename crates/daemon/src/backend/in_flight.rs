@@ -42,8 +42,8 @@ pub(super) struct InFlight {
 #[derive(Default)]
 struct State {
     count: u32,
-    /// Number of threads in [`InFlight::drain`] and [`InFlight::wait_for_room`]. With none, nobody is notified, which
-    /// would cost a system call for each request.
+    /// Number of threads in [`InFlight::drain`], [`InFlight::settle`] and [`InFlight::wait_for_room`]. With none,
+    /// nobody is notified, which would cost a system call for each request.
     watchers: u32,
     /// Requests that wait for a lock, or are about to.
     waiting: Vec<Unique>,
@@ -147,6 +147,16 @@ impl InFlight {
             state = self.fell.wait_while(state, has_none).unwrap_or_else(PoisonError::into_inner);
             state.watchers -= 1;
         }
+    }
+
+    /// Waits until no request is in flight, but no longer than `time`. Returns how many are in flight then.
+    pub(super) fn settle(&self, time: Duration) -> u32 {
+        let mut state = self.lock();
+        state.watchers += 1;
+        let settled = self.fell.wait_timeout_while(state, time, |state| state.count != 0);
+        (state, _) = settled.unwrap_or_else(PoisonError::into_inner);
+        state.watchers -= 1;
+        state.count
     }
 
     /// Waits until no request is in flight. Nothing may be taken off the ring meanwhile.

@@ -86,3 +86,14 @@ fn a_request_that_is_set_aside_goes_on_with_its_ring_and_is_dropped_with_a_new_o
         assert_eq!((in_flight.count(), in_flight.begin(3).is_ok()), (0, end == Interrupted::Drop));
     }
 }
+
+#[test]
+fn a_request_that_ends_settles_a_queue_and_one_that_does_not_is_counted() {
+    let in_flight = Arc::new(InFlight::default());
+    let ticket = in_flight.begin(0).unwrap();
+    assert_eq!(in_flight.settle(Duration::from_millis(1)), 1);
+    let ends = thread::spawn(move || drop(ticket));
+    assert_eq!(in_flight.settle(Duration::from_secs(600)), 0);
+    ends.join().unwrap();
+    assert_eq!(in_flight.lock().watchers, 0);
+}

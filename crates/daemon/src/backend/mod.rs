@@ -4,13 +4,14 @@
 //! guest's memory. Each [`queue`] has a [`worker`], which takes chains ([`chain`]) off the ring and serves them itself
 //! or hands them ([`deferred`]) to the [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a
 //! worker polls its ring before it sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration,
-//! [`again`] serves what a dead process has left in flight, [`device_state`] transfers the session's state, and
-//! [`shmem`] requests mappings from the front end. Locks: a vring's
-//! mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may be taken; none is
-//! held while a request is served.
+//! [`again`] serves what a dead process has left in flight, [`device_state`] transfers the session's state unless the
+//! guest goes on here ([`attempt`]), and [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside
+//! the vhost-user-backend crate), within which those of [`in_flight`], [`dirty_log`] and [`attempt`] may be taken; none
+//! is held while a request is served.
 
 mod access_platform;
 mod again;
+mod attempt;
 mod chain;
 mod deferred;
 mod device;

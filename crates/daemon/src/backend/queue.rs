@@ -5,11 +5,15 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use transom_host::{journal::QueueSlots, server::Server};
+use transom_host::{
+    journal::QueueSlots,
+    server::{FileSystem, Server},
+};
 use vm_memory::GuestMemoryLoadGuard;
 
 use super::{
     GuestRam, Memory,
+    attempt::Attempts,
     chain::Chain,
     dirty_log::DirtyLog,
     in_flight::{InFlight, Waiting},
@@ -29,6 +33,8 @@ pub(super) struct Queue<F> {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) monitor: Arc<Monitor>,
     pub(super) log: Arc<DirtyLog>,
+    /// Transfers of the session's state, which end if the queue is served again.
+    pub(super) attempts: Arc<Attempts>,
     /// Limits how fast requests are taken from the ring.
     pub(super) rate: Option<Arc<Rate>>,
     /// The driver broke the ring, the device is being reset, or the front end has disconnected. Until the ring is set
@@ -67,5 +73,14 @@ impl<F> Queue<F> {
     /// Returns whether the ring was given up or broken.
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Acquire)
+    }
+}
+
+impl<F: FileSystem> Queue<F> {
+    /// The session goes on here: a transfer of its state that is under way is given up, and locks that were let go for
+    /// another daemon are taken back. Must be called before a request is served. Cheap without a transfer.
+    pub(super) fn goes_on_here(&self) {
+        self.attempts.give_up();
+        self.server.file_system().take_back();
     }
 }

@@ -92,6 +92,14 @@ impl Vring {
         }
     }
 
+    /// Calls `step` unless the front end has stopped or disabled the ring, which has to wait for the end of the step.
+    pub(super) fn unless_stopped(&self, step: impl FnOnce()) {
+        let ring = self.ring.get_ref();
+        if ring.is_enabled() && ring.get_queue().ready() {
+            step();
+        }
+    }
+
     /// Lets requests of `in_flight` that a stop has set aside go on when this ring starts again.
     pub(super) fn resumes(&self, in_flight: &Arc<InFlight>) {
         self.resumed.get_or_init(|| in_flight.clone());

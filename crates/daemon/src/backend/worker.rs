@@ -290,7 +290,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             match waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) {
                 Interrupted::Answer => {}
                 Interrupted::ServeAgain => {
-                    self.server.file_system().take_back();
+                    self.goes_on_here();
                     return Progress::ServeAgain;
                 }
                 Interrupted::Drop => return Progress::Finished,

@@ -36,8 +36,8 @@ const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
 const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
 
 /// The allowed requests of ioctl.
-const IOCTLS: [libc::Ioctl; 5] =
-    [libc::FIONBIO, libc::FS_IOC_GETFLAGS, libc::FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR];
+const IOCTLS: [libc::Ioctl; 6] =
+    [libc::FIONBIO, libc::FIONREAD, libc::FS_IOC_GETFLAGS, libc::FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR];
 
 /// The allowed commands of fcntl.
 const FCNTLS: [libc::c_int; 8] = [

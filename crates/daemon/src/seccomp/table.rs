@@ -63,7 +63,7 @@ pub(super) const CALLS: &[Call] = calls! {
     SYS_getsockopt: rare (AnySocket), "the back end's own channel to the front end is looked at when it arrives";
     SYS_gettid: rare, "a thread is named or signalled";
     SYS_getxattr: ordinary, "GETXATTR through /proc/self/fd";
-    SYS_ioctl: ordinary (KnownIoctl), "flags of files, blocking mode of sockets";
+    SYS_ioctl: ordinary (KnownIoctl), "flags of files, blocking mode of sockets, what a pipe holds";
     SYS_linkat: ordinary, "LINK, and giving a name to a temporary file";
     SYS_listxattr: ordinary, "LISTXATTR through /proc/self/fd";
     SYS_lseek: ordinary, "LSEEK, and the position of a directory";

@@ -42,12 +42,16 @@ impl Daemon {
         Self::serving_new(Config { posix_lock: true, ..Config::default() })
     }
 
+    /// Starts a daemon that takes locks on the host, which travel.
+    pub(crate) fn start_with_travelling_locks() -> Self {
+        Self::serving_new(with_travelling_locks())
+    }
+
     /// Starts two daemons for one share, which take locks on the host that travel.
     pub(crate) fn pair_with_locks() -> (Self, Self) {
-        let options = migration::Options { carries_locks: true, ..migration::Options::default() };
-        let config = || Config { posix_lock: true, migration: options, ..Config::default() };
-        let first = Self::serving_new(config());
-        let second = Self::serving(tempfile::tempdir().unwrap(), first.share(), MIGRATION_IDLE_MAX, config());
+        let first = Self::start_with_travelling_locks();
+        let second =
+            Self::serving(tempfile::tempdir().unwrap(), first.share(), MIGRATION_IDLE_MAX, with_travelling_locks());
         (first, second)
     }
 
@@ -102,6 +106,11 @@ impl Daemon {
     pub(crate) fn connect(&self, options: Options) -> FrontEnd {
         FrontEnd::connect(&self.directory.path().join("socket"), options).unwrap()
     }
+}
+
+fn with_travelling_locks() -> Config {
+    let options = migration::Options { carries_locks: true, ..migration::Options::default() };
+    Config { posix_lock: true, migration: options, ..Config::default() }
 }
 
 impl Drop for Daemon {

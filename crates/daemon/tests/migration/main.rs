@@ -2,6 +2,7 @@
 
 mod daemon;
 mod dirty;
+mod given_up;
 mod locks;
 mod state;
 mod watched;

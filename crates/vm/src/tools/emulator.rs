@@ -80,6 +80,15 @@ impl Tools<'_> {
         program_in(&self.fetch_new_enough(name, packages)?, name)
     }
 
+    /// Returns the QEMU of a release of the distribution, from the cache or fetched now.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the release has none, or it cannot be fetched.
+    pub fn qemu_of_suite(&self, suite: &str) -> Result<Program> {
+        program_in(&self.packages.fetch(&request(suite))?, QEMU)
+    }
+
     /// Returns the cached packages of QEMU, the newest first.
     fn cached_qemus(&self, packages: &[&str]) -> Result<Vec<Prefix>> {
         let suites = fs::read_dir(self.cache().join("packages")).into_iter().flatten().flatten();
