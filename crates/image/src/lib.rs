@@ -14,7 +14,11 @@ mod compression;
 mod config;
 mod error;
 mod image;
+mod lock;
 mod root;
+mod source;
+mod space;
+mod stoppable;
 mod store;
 mod tarball;
 mod unpack;
@@ -36,6 +40,9 @@ pub trait Watch {
     /// `done_bytes` of them have been read.
     fn advances(&self, done_bytes: u64);
 
-    /// Returns whether to stop.
+    /// Another process has the lock `path`, because it unpacks the same image; this one waits for it.
+    fn waits_for(&self, path: &std::path::Path);
+
+    /// Returns whether to stop. It is asked again and again, and once it is true, it stays so.
     fn is_cancelled(&self) -> bool;
 }

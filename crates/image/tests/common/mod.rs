@@ -1,6 +1,8 @@
 //! Archives and images for tests.
 
-use std::{cell::Cell, fs, io::Write, path::Path};
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::{fs, io::Write, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
@@ -21,34 +23,10 @@ impl Watch for Quiet {
 
     fn advances(&self, _done_bytes: u64) {}
 
+    fn waits_for(&self, _path: &Path) {}
+
     fn is_cancelled(&self) -> bool {
         false
-    }
-}
-
-/// Stops when more than `bytes` were read.
-pub(crate) struct StoppedAfter {
-    bytes: u64,
-    done: Cell<u64>,
-}
-
-impl StoppedAfter {
-    pub(crate) fn bytes(bytes: u64) -> Self {
-        Self { bytes, done: Cell::new(0) }
-    }
-}
-
-impl Watch for StoppedAfter {
-    fn begins(&self, len_bytes: u64) {
-        assert!(len_bytes > self.bytes);
-    }
-
-    fn advances(&self, done_bytes: u64) {
-        self.done.set(done_bytes);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.done.get() > self.bytes
     }
 }
 
