@@ -2,11 +2,11 @@
 //!
 //! The library's own way to apply them reads names of any length into memory; here they are bounded.
 
-use std::io::Read;
+use std::{cell::Cell, io::Read};
 
 use tar::{Archive, EntryType, PaxExtensions};
 
-use crate::{Error, Result, source::broken};
+use crate::{Error, Result, source::broken, stoppable::Observed};
 
 /// Length of a long name, or of all records of an entry. Paths have 4096 bytes.
 const RECORDS_LEN_MAX: u64 = 1 << 20;
@@ -45,10 +45,19 @@ pub(crate) fn for_each(
     left: &mut u64,
     mut handle: impl FnMut(EntryType, &Member, &mut dyn Read) -> Result<()>,
 ) -> Result<()> {
-    let mut archive = Archive::new(from);
+    let read_bytes = Cell::new(0);
+    let count = |bytes: &[u8]| read_bytes.set(read_bytes.get() + bytes.len() as u64);
+    let mut archive = Archive::new(Observed { from, observe: count });
     let mut records = Records::default();
+    let mut end_bytes = 0;
     for entry in archive.entries().map_err(broken)?.raw(true) {
-        let mut entry = entry.map_err(broken)?;
+        let mut entry = match entry {
+            Ok(entry) => entry,
+            // umoci and others do not fill the last block; what was read was complete.
+            Err(_) if read_bytes.get() == end_bytes => break,
+            Err(error) => return Err(broken(error)),
+        };
+        end_bytes = entry.raw_file_position().saturating_add(entry.size());
         *left = left.checked_sub(1).ok_or_else(|| Error::invalid("the image has too many entries"))?;
         let kind = entry.header().entry_type();
         match kind {
