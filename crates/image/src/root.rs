@@ -26,11 +26,11 @@ use rustix::{
 
 use crate::{Watch, tarball::Member};
 
-/// Directories in each other in which something is made. A path has fewer, but can begin with a link to a directory that
-/// is deep itself.
+/// Directories in each other in which something is made. A path has fewer, but can begin with a link to a directory
+/// that is deep itself.
 const DEPTH_MAX: usize = 256;
-/// Directories in each other that are removed: a path is made before its depth is known. Each takes a descriptor and some
-/// stack.
+/// Directories in each other that are removed: a path is made before its depth is known. Each takes a descriptor and
+/// some stack.
 const REMOVED_DEPTH_MAX: usize = 2 * DEPTH_MAX + 1;
 
 /// The directory.

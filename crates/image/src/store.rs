@@ -1,8 +1,8 @@
 //! Unpacked images, each in a directory named by its digest.
 //!
-//! An image is unpacked beside its final name, under a lock, and renamed when it is complete and on the disk. What a run
-//! that was killed has left is removed by the next one. [`Unpacked`] holds the lock shared, so that nobody removes what
-//! a guest uses.
+//! An image is unpacked beside its final name, under a lock, and renamed when it is complete and on the disk. What a
+//! run that was killed has left is removed by the next one. [`Unpacked`] holds the lock shared, so that nobody removes
+//! what a guest uses.
 
 use std::{
     cell::Cell,

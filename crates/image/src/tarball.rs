@@ -8,6 +8,8 @@ use tar::{Archive, EntryType, PaxExtensions};
 
 use crate::{Error, Result, source::broken, stoppable::Observed};
 
+/// Headers and contents begin at multiples of this.
+const BLOCK_LEN: u64 = 512;
 /// Length of a long name, or of all records of an entry. Paths have 4096 bytes.
 const RECORDS_LEN_MAX: u64 = 1 << 20;
 
@@ -49,12 +51,12 @@ pub(crate) fn for_each(
     let count = |bytes: &[u8]| read_bytes.set(read_bytes.get() + bytes.len() as u64);
     let mut archive = Archive::new(Observed { from, observe: count });
     let mut records = Records::default();
-    let mut end_bytes = 0;
+    let mut end_bytes = 0_u64;
     for entry in archive.entries().map_err(broken)?.raw(true) {
         let mut entry = match entry {
             Ok(entry) => entry,
             // umoci and others do not fill the last block; what was read was complete.
-            Err(_) if read_bytes.get() == end_bytes => break,
+            Err(_) if is_padding(end_bytes, read_bytes.get()) => break,
             Err(error) => return Err(broken(error)),
         };
         end_bytes = entry.raw_file_position().saturating_add(entry.size());
@@ -87,6 +89,13 @@ pub(crate) fn for_each(
         }
     }
     Ok(())
+}
+
+/// Returns whether a stream that has ended at `read_bytes` lacks nothing but what fills the block of a content that has
+/// ended at `end_bytes`.
+fn is_padding(end_bytes: u64, read_bytes: u64) -> bool {
+    let padding_bytes = end_bytes.wrapping_neg() % BLOCK_LEN;
+    read_bytes.checked_sub(end_bytes).is_some_and(|after_bytes| after_bytes < padding_bytes)
 }
 
 impl Records {

@@ -179,3 +179,7 @@ fn copy(content: &mut dyn Read, len_bytes: u64, file: &mut File) -> Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "unpack_test.rs"]
+mod unpack_test;

@@ -109,11 +109,13 @@ ln -s usr/lib lib && ln -s /etc etc-link && ln -s nowhere dangling
 printf tool > usr/bin/tool && chmod 4755 usr/bin/tool && ln usr/bin/tool usr/bin/same
 mkdir -m 2775 shared && mkdir -m 1777 tmp && mkdir -m 0700 root
 printf secret > root/key && chmod 0000 root/key
-printf mine > home/me/file && chown -R 1234:5678 home/me && ln -s file home/me/link && chown -h 1234:5678 home/me/link
-printf latin > $'umlaut-\xfc' && printf utf > größe && printf line > $'two\nlines' && printf back > 'a\b'
+printf mine > home/me/file && ln -s file home/me/link && chown -hR 1234:5678 home/me
+printf latin > $'umlaut-\xfc'
+printf utf > größe && printf line > $'two\nlines' && printf back > 'a\b'
 long=$(printf 'x%.0s' $(seq 120)) && mkdir -p "$long/$long" && printf deep > "$long/$long/$long"
 mkfifo -m 0640 pipe && mknod dev/null c 1 3 && mknod dev/disk b 8 0
-printf gone > etc/gone && printf kept > etc/kept && printf first > etc/conf.d/first && printf b > tree/a/b/c
+printf gone > etc/gone && printf kept > etc/kept
+printf first > etc/conf.d/first && printf b > tree/a/b/c
 printf old > opaque/old/file && printf file > becomes-directory && mkdir becomes-file && printf x > becomes-file/x
 head -c 300000 /dev/urandom > lib/big && truncate -s 1M lib/hole
 touch -d @1600000000 etc/kept && touch -h -d @1500000000 dangling
@@ -132,7 +134,8 @@ mkdir insert && printf new > insert/new
 umoci insert --opaque --image layout:two insert /opaque
 "#;
 
-/// Adds a layer that no tool would write: links to files of earlier layers, files below links, and links out of the root.
+/// Returns a layer that no tool would write: links to files of earlier layers, files below links, and links that lead
+/// out of the root.
 fn by_hand(outside: &Path) -> Vec<u8> {
     let outside = outside.to_str().unwrap();
     let mut archive = Archive::new();
