@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod blobs;
+mod cleanup;
 mod compression;
 mod config;
 mod error;

@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use rustix::{
@@ -32,7 +32,7 @@ pub(crate) enum Mode {
 /// A lock that is held.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
     path: PathBuf,
 }
 
@@ -74,9 +74,14 @@ impl Lock {
             // Its holder may have removed it, and somebody else have made another.
             let found = file.metadata().map_err(failed())?;
             if fs::metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
-                return Ok(Some(Self { _file: file, path: path.to_owned() }));
+                return Ok(Some(Self { file, path: path.to_owned() }));
             }
         }
+    }
+
+    /// Notes that what it is for is used now.
+    pub(crate) fn mark_used(&self) {
+        let _ = self.file.set_modified(SystemTime::now());
     }
 
     /// Removes the file of a lock that is held exclusively.

@@ -20,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     Config, Error, Result, Watch,
     blobs::Blob,
+    cleanup::{self, KNOWN, LOCK, PARTIAL, remove_all},
     compression::decompressed,
     image::{Image, hex},
     lock::{Lock, Mode},
@@ -32,10 +33,6 @@ use crate::{
 /// In an image's directory: the root, and what the image says about its programs.
 const ROOT: &str = "root";
 const CONFIG: &str = "config.json";
-/// Suffixes of the files beside it.
-const PARTIAL: &str = "partial";
-const LOCK: &str = "lock";
-const KNOWN: &str = "known";
 /// Images of an ordinary user, whose files all belong to that user.
 const SQUASHED: &str = "-squashed";
 /// What may follow the end of a tar; programs fill their last block.
@@ -75,7 +72,7 @@ impl Store {
             // Programs with set-user-id bits are in it.
             .and_then(|()| fs::set_permissions(&self.dir, Permissions::from_mode(0o700)))
             .map_err(Error::io(format!("cannot use {:?}", self.dir)))?;
-        self.remove_abandoned();
+        cleanup::remove_abandoned(&self.dir);
         let identity = Identity::of(path, name)?;
         let known = self.dir.join(format!("{}.{KNOWN}", identity.name()));
         if let Ok(id) = fs::read_to_string(&known)
@@ -151,6 +148,7 @@ impl Store {
         if let Some(unpacked) = self.unpacked(id, watch)? {
             return Ok(unpacked);
         }
+        cleanup::remove_unused(&self.dir);
         let lock = Lock::take(&self.lock_of(id), Mode::Exclusive, watch)?;
         let mut devices = 0;
         if !self.dir.join(id).is_dir() {
@@ -212,6 +210,7 @@ impl Store {
             return Ok(None);
         }
         let lock = Lock::take(&self.lock_of(id), Mode::Shared, watch)?;
+        lock.mark_used();
         let Ok(json) = fs::read(dir.join(CONFIG)) else { return Ok(None) };
         let config =
             serde_json::from_slice(&json).map_err(|error| Error::io("cannot read the configuration")(error))?;
@@ -234,28 +233,6 @@ impl Store {
 
     fn lock_of(&self, id: &str) -> PathBuf {
         self.dir.join(format!("{id}.{LOCK}"))
-    }
-
-    /// Removes what runs that were killed have left, and what names images that are not there.
-    fn remove_abandoned(&self) {
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let (Some(id), Some(suffix)) = (path.file_stem().and_then(|id| id.to_str()), path.extension()) else {
-                continue;
-            };
-            if suffix == KNOWN {
-                if fs::read_to_string(&path).is_ok_and(|id| !self.dir.join(id).is_dir()) {
-                    let _ = fs::remove_file(path);
-                }
-            } else if (suffix == PARTIAL || suffix == LOCK && !self.dir.join(id).is_dir())
-                && let Ok(Some(lock)) = Lock::attempt(&self.lock_of(id), Mode::Exclusive)
-            {
-                let is_removed = remove_all(&self.dir.join(format!("{id}.{PARTIAL}"))).is_ok();
-                if is_removed && !self.dir.join(id).is_dir() {
-                    lock.remove();
-                }
-            }
-        }
     }
 }
 
@@ -319,12 +296,4 @@ fn write_out(dir: &Path, watch: &dyn Watch) -> io::Result<()> {
         pause = (2 * pause).min(Duration::from_millis(50));
     }
     Ok(writing.join().map_err(|_| io::Error::other("the thread has panicked"))??)
-}
-
-/// Removes a directory with everything in it, if it is there.
-fn remove_all(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

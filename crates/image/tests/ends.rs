@@ -10,6 +10,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, SystemTime},
 };
 
 use common::{Archive, Quiet, docker_archive, gzip, layout};
@@ -224,6 +225,28 @@ fn what_a_killed_run_has_left_is_removed_and_what_a_live_one_makes_stays() {
     let image = folder.open("root.tar", &Quiet).unwrap();
     assert!(!image.root.join("extra").exists());
     assert_eq!(fs::read_dir(image.root.join("dir")).unwrap().count(), 20);
+}
+
+#[test]
+fn an_image_that_was_not_used_for_long_is_removed_unless_somebody_uses_it() {
+    let folder = Folder::new();
+    folder.write("old.tar", &tar_with(1, 10)).write("new.tar", &tar_with(2, 10)).write("newer.tar", &tar_with(3, 10));
+    let old = folder.open("old.tar", &Quiet).unwrap();
+    let dir = old.root.parent().unwrap().to_owned();
+    let lock = File::options().append(true).open(dir.with_extension("lock")).unwrap();
+    let age = |days: u64| lock.set_modified(SystemTime::now() - Duration::from_secs(days * 24 * 3600)).unwrap();
+    age(31);
+    folder.open("new.tar", &Quiet).unwrap();
+    assert!(dir.is_dir(), "it is in use");
+    drop(old);
+    age(29);
+    fs::remove_dir_all(folder.open("new.tar", &Quiet).unwrap().root.parent().unwrap()).unwrap();
+    folder.open("new.tar", &Quiet).unwrap();
+    assert!(dir.is_dir(), "it was used not long ago");
+    age(31);
+    folder.open("newer.tar", &Quiet).unwrap();
+    assert!(!dir.exists() && !dir.with_extension("lock").exists());
+    folder.open("old.tar", &Quiet).unwrap();
 }
 
 /// The variable with the mount point of a small file system, in a process that has a mount namespace for it.

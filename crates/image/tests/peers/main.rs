@@ -98,7 +98,7 @@ impl Peers {
     }
 }
 
-/// What the first layer has: set-id bits, owners, links, names, a pipe, device nodes, and files that others cannot read.
+/// What the first layer has: set-id bits, owners, links, names, a pipe, device nodes, and a file that nobody may read.
 const FIRST: &str = r#"
 umoci init --layout layout
 umoci new --image layout:one
