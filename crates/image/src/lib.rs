@@ -30,7 +30,10 @@ pub use store::{Store, Unpacked};
 
 /// Returns whether `path` is something that [`Store::open`] reads, rather than a directory that is a root itself.
 pub fn is_image(path: &std::path::Path) -> bool {
-    path.is_file() || path.join(image::LAYOUT_FILE).is_file() && path.join(image::INDEX_FILE).is_file()
+    path.is_file()
+        || path.join(image::LAYOUT_FILE).is_file() && path.join(image::INDEX_FILE).is_file()
+        // What is refused with the next step, rather than taken for a root.
+        || source::is_of_skopeo(path)
 }
 
 /// Follows the unpacking of an image.

@@ -69,6 +69,16 @@ impl Source {
     }
 }
 
+/// Returns whether `path` is a directory that `skopeo copy … dir:` has written, which is no layout.
+pub(crate) fn is_of_skopeo(path: &Path) -> bool {
+    let version = path.join("version");
+    let mut text = [0; 19];
+    version.is_file()
+        && path.join(DOCKER_FILE).is_file()
+        && File::open(version).and_then(|mut file| file.read_exact(&mut text)).is_ok()
+        && &text == b"Directory Transport"
+}
+
 /// Returns an unnamed file in `dir` with what `from` has, which is at least `len_bytes`.
 fn plain_copy(mut from: impl Read, len_bytes: u64, dir: &Path) -> Result<File> {
     let mut space = Space::of(dir);

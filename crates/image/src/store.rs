@@ -24,7 +24,7 @@ use crate::{
     compression::decompressed,
     image::{Image, hex},
     lock::{Lock, Mode},
-    source::{Identity, Source, broken, digest},
+    source::{Identity, Source, broken, digest, is_of_skopeo},
     space::Space,
     stoppable::{Observed, Stoppable},
     unpack::Unpacker,
@@ -73,6 +73,12 @@ impl Store {
             .and_then(|()| fs::set_permissions(&self.dir, Permissions::from_mode(0o700)))
             .map_err(Error::io(format!("cannot use {:?}", self.dir)))?;
         cleanup::remove_abandoned(&self.dir);
+        if is_of_skopeo(path) {
+            return Err(Error::invalid(format!(
+                "{}: `skopeo copy … dir:` has written it, which is not read: copy the image to `oci:DIR`",
+                path.display()
+            )));
+        }
         let identity = Identity::of(path, name)?;
         let known = self.dir.join(format!("{}.{KNOWN}", identity.name()));
         if let Ok(id) = fs::read_to_string(&known)

@@ -164,6 +164,7 @@ fn images_of_umoci_in_every_form_that_skopeo_writes_are_what_umoci_makes_of_them
          $copy oci:layout:two docker-archive:docker.tar:name:tag
          $copy --dest-compress-format zstd --dest-compress oci:layout:two oci:zstd:two
          $copy oci:zstd:two oci-archive:zstd.tar
+         $copy oci:layout:two dir:directory
          gzip -k docker.tar && gzip -k oci.tar");
     let zstd = peers.sh("cat zstd/blobs/sha256/* | LC_ALL=C grep -c -a $'\\x28\\xb5\\x2f\\xfd' || true");
     assert_ne!(zstd.trim(), "0", "skopeo has compressed nothing with zstd");
@@ -188,6 +189,9 @@ fn images_of_umoci_in_every_form_that_skopeo_writes_are_what_umoci_makes_of_them
         assert_eq!(config.command(), ["/entry", "argument"], "{image}");
     }
     assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
+    assert!(transom_image::is_image(&peers.path("directory")));
+    let refused = peers.open("directory", None);
+    assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("oci:DIR")), "{refused:?}");
 }
 
 #[test]
