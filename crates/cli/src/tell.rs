@@ -21,8 +21,12 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// Returns a path as one line, without characters that would control a terminal.
 pub(crate) fn path_in_line(path: &Path) -> String {
-    let chunks = path.as_os_str().as_bytes().utf8_chunks();
-    let shown = chunks.map(|chunk| {
+    bytes_in_line(path.as_os_str().as_bytes())
+}
+
+/// Returns a name as one line: without characters that would control a terminal, and with invalid UTF-8 as in `\xff`.
+pub(crate) fn bytes_in_line(name: &[u8]) -> String {
+    let shown = name.utf8_chunks().map(|chunk| {
         let invalid: String = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")).collect();
         one_line(chunk.valid()) + &invalid
     });

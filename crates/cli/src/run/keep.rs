@@ -68,9 +68,9 @@ impl Run {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // Signals that the terminal sends to this process's group must not reach the keeper.
         command.process_group(0);
-        let mut keeper = command.spawn().map_err(Error::io("cannot start the process that keeps the machine"))?;
-        // Until the machine is there, signals are for both.
+        // Until the machine is there, those that reach this process are for both.
         let mut signals = Signals::new(ENDING).map_err(Error::io("cannot take over the signals"))?;
+        let mut keeper = command.spawn().map_err(Error::io("cannot start the process that keeps the machine"))?;
         let (handle, keeper_id) = (signals.handle(), Pid::from_child(&keeper));
         let forwarding = thread::spawn(move || {
             for number in signals.forever() {
