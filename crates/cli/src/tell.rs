@@ -56,5 +56,6 @@ mod tests {
         assert_eq!(printable(evil), "größe\t\\u{1b}[2J\\r\\u{202e}txt\\u{9b}1m\n");
         assert_eq!(one_line(evil), "größe\\t\\u{1b}[2J\\r\\u{202e}txt\\u{9b}1m\\n");
         assert_eq!(path_in_line(Path::new(OsStr::from_bytes(b"a\xff\x1b"))), "a\\xff\\u{1b}");
+        assert_eq!(bytes_in_line(b"latin \xfc and \n"), "latin \\xfc and \\n");
     }
 }

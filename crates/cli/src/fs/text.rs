@@ -6,12 +6,11 @@
 use std::{
     borrow::Cow,
     io::{self, IsTerminal as _},
-    path::Path,
 };
 
 use jiff::{Timestamp, tz::TimeZone};
 
-use crate::tell::{bytes_in_line, path_in_line};
+use crate::tell::bytes_in_line;
 
 /// Half a year: as with ls(1), older times and future ones show the year instead of the hour.
 const RECENT_S: i64 = 365 * 24 * 3600 / 2;
@@ -19,16 +18,6 @@ const RECENT_S: i64 = 365 * 24 * 3600 / 2;
 /// Returns `name` in the form to write to standard output.
 pub(super) fn for_stdout(name: &[u8]) -> Cow<'_, [u8]> {
     if io::stdout().is_terminal() { Cow::Owned(bytes_in_line(name).into_bytes()) } else { Cow::Borrowed(name) }
-}
-
-/// Returns `name` in the form to use in a message.
-pub(super) fn for_message(name: &[u8]) -> String {
-    bytes_in_line(name)
-}
-
-/// Returns `path` in the form to use in a message.
-pub(super) fn path_for_message(path: &Path) -> String {
-    path_in_line(path)
 }
 
 /// Formats a mode as ls(1) does, such as `drwxr-xr-x`.
@@ -95,21 +84,6 @@ pub(super) fn exact_time(seconds: i64, nanoseconds: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_would_disturb_a_terminal_are_escaped() {
-        let cases: [(&[u8], &str); 6] = [
-            (b"plain", "plain"),
-            ("größe".as_bytes(), "größe"),
-            (b"two\nlines", "two\\nlines"),
-            (b"\x1b[31mred", "\\u{1b}[31mred"),
-            (b"latin \xfc", "latin \\xfc"),
-            (b"", ""),
-        ];
-        for (name, text) in cases {
-            assert_eq!(for_message(name), text);
-        }
-    }
 
     #[test]
     fn modes_read_as_in_a_long_listing() {
