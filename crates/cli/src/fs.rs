@@ -27,7 +27,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use share::SharedFiles;
 use transom_guest::{cache::CacheMode, dax::Dax};
 
-use crate::source::Source;
+use crate::{source::Source, tell::path_in_line};
 
 /// Maximum depth of directories that a command descends into, because the server is not trusted to report a finite
 /// tree.
@@ -237,7 +237,7 @@ impl Task {
         mut work: impl FnMut(&mut Self, &std::path::Path) -> Result<()>,
     ) -> Result<()> {
         for path in paths {
-            match work(self, path).with_context(|| text::path_for_message(path)) {
+            match work(self, path).with_context(|| path_in_line(path)) {
                 Err(error) if error.is::<Interrupted>() || is_broken_pipe(&error) => return Err(error),
                 Err(error) => self.fail(&error),
                 Ok(()) => {}

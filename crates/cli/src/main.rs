@@ -14,6 +14,7 @@ mod mount;
 mod overlay;
 mod run;
 mod source;
+mod tell;
 mod top;
 mod usage;
 

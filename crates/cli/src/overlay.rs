@@ -5,7 +5,6 @@ mod list;
 use std::{
     fs,
     io::{self, IsTerminal, Write},
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -16,6 +15,8 @@ use serde_json::{Value, json};
 use transom_overlay::{Change, Committed, Difference, Error, Overlay, Sum, containing, controls_display, patch};
 
 pub(crate) use list::Overlays;
+
+use crate::tell::path_in_line;
 
 /// Show what guests have changed in an overlay of a directory
 ///
@@ -181,7 +182,7 @@ pub(crate) fn refusal(error: &Error, directory: &Path) -> String {
     let Error::Conflicts(conflicts) = error else { return error.to_string() };
     let mut text = format!("{error}, and nothing was committed:\n");
     for conflict in conflicts.iter().take(SHOWN_MAX) {
-        text.push_str(&format!("  {}: {}\n", escaped(&conflict.path), conflict.reason));
+        text.push_str(&format!("  {}: {}\n", path_in_line(&conflict.path), conflict.reason));
     }
     if conflicts.len() > SHOWN_MAX {
         text.push_str(&format!("  and {} more\n", conflicts.len() - SHOWN_MAX));
@@ -278,20 +279,8 @@ fn line(change: &Change) -> String {
         }
         Difference::Linked | Difference::Times | Difference::Removed => String::new(),
     };
-    let path = if change.path.as_os_str().is_empty() { ".".into() } else { escaped(&change.path) };
+    let path = if change.path.as_os_str().is_empty() { ".".into() } else { path_in_line(&change.path) };
     format!("{:8} {path}{}{detail}\n", change.difference.as_str(), if is_directory { "/" } else { "" })
-}
-
-/// Returns a path without characters that would control a terminal.
-fn escaped(path: &Path) -> String {
-    let mut text = String::new();
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            if controls_display(letter) { text.extend(letter.escape_default()) } else { text.push(letter) }
-        }
-        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
-    }
-    text
 }
 
 /// Prints the patch file by file: all of it together can be larger than the memory.

@@ -11,6 +11,7 @@ mod late;
 mod network;
 mod overlays;
 mod report;
+mod signals;
 pub(crate) mod values;
 mod versions;
 mod vmm;
@@ -24,7 +25,6 @@ use std::{
 };
 
 use clap::Args;
-use transom_image::Unpacked;
 use transom_vm::{
     Error, GuestSpec, Input, Output, Result, Root, Share, ShareArg, Stdio, Vmm, mount_points,
     packages::{Cache, OnStderr},
@@ -33,6 +33,7 @@ use transom_vm::{
 
 use examples::EXAMPLES;
 use finish::Finish;
+use image::Image;
 use overlays::Overlays;
 use values::{
     Accel, Tty, VmmName, default_cpus, guest_path, parse_memory_mib, parse_seconds, parse_user, parse_variable,
@@ -240,7 +241,7 @@ struct Prepared {
     vmm: Box<dyn Vmm>,
     overlays: Overlays,
     /// The guest's root, which must stay while the guest runs.
-    image: Option<Unpacked>,
+    image: Option<Image>,
 }
 
 /// Returns the host's directory that is the guest's root, if it has one.
@@ -272,10 +273,11 @@ impl Run {
         let finish = Finish::new(&self);
         match self.prepare() {
             Err(error) => finish.report(Err(error), Overlays::default(), &[]),
-            Ok(Prepared { spec, vmm, overlays, image: _image }) => {
+            Ok(Prepared { spec, vmm, overlays, image }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
+                let _image = image.map(Image::without_signals);
                 let result = transom_vm::run(&spec, vmm.as_ref());
                 let refused = spec.network.refused();
                 // It holds the locks of the overlays.
@@ -306,7 +308,7 @@ impl Run {
         self.disk.apply(&mut shares)?;
         self.disk.limit_rate(shares.iter_mut().chain(host_share(&mut root)))?;
         let events = self.events(&agent, &shares)?;
-        let defaults = image::Defaults::of(image.as_ref(), &root, self.user.as_deref())?;
+        let defaults = image::Defaults::of(image.as_ref().map(|image| &image.unpacked), &root, self.user.as_deref())?;
         let user = self.user.as_deref().map(|words| parse_user(words, host_root(&root))).transpose()?;
         let asked = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<Vec<_>>>()?;
         let env = defaults.env.into_iter().chain(asked).collect();
@@ -344,13 +346,13 @@ impl Run {
     }
 
     /// Returns the guest's root, and the image that it is, if it is one.
-    fn root(&self, cache: &Cache, report: &OnStderr) -> Result<(Root, Option<Unpacked>)> {
+    fn root(&self, cache: &Cache, report: &OnStderr) -> Result<(Root, Option<Image>)> {
         let Some(words) = &self.root else { return Ok((Root::Minimal, None)) };
         let parsed = ShareArg::parse(words)?;
         overlays::check_root(&parsed.host, parsed.is_overlay)?;
         let image = image::open(&parsed, cache, report)?;
         let share = match &image {
-            Some(image) => image::root(image, parsed),
+            Some(image) => image::root(&image.unpacked, parsed),
             None => parsed,
         };
         Ok((Root::Host(self.resolve(share, |_| "/".into())?), image))

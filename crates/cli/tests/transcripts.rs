@@ -4,6 +4,7 @@
 use std::{
     fs,
     net::TcpListener,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -73,11 +74,12 @@ fn missing(programs: &[&str]) -> Option<String> {
         .map(|program| format!("no {program} in PATH"))
 }
 
-/// Runs the session below the heading `title`.
+/// Runs the session below the heading `title`. Returns its home, unless it cannot run.
 #[track_caller]
-fn run(title: &str, programs: &[&str]) {
+fn run(title: &str, programs: &[&str]) -> Option<TempDir> {
     if let Some(why) = missing(programs) {
-        return eprintln!("SKIPPED: {title}: {why}");
+        eprintln!("SKIPPED: {title}: {why}");
+        return None;
     }
     let home = tempfile::tempdir_in("/var/tmp").unwrap();
     let begin = home.path().join("session");
@@ -96,6 +98,7 @@ fn run(title: &str, programs: &[&str]) {
             && lines.iter().zip(&step.expected).all(|(line, expected)| is_like(line, expected));
         assert!(is_same, "$ {}\nprints\n{found}\ninstead of\n{}\n", step.command, step.expected.join("\n"));
     }
+    Some(home)
 }
 
 /// Runs a script as a user would in a terminal, and returns what it prints.
@@ -111,12 +114,29 @@ fn shell(home: &TempDir, begin: &Path, script: &str) -> String {
     fs::write(&file, format!("exec 2>&1\n{script}\ntransom stop --all --force 2>/dev/null\n")).unwrap();
     command.arg(file);
     command.current_dir(begin).env("PATH", path.unwrap()).env("XDG_RUNTIME_DIR", home.path());
-    command.env("XDG_STATE_HOME", home.path().join("state"));
-    // The sessions are not in the sources, where the cache would be found.
-    if std::env::var_os("TRANSOM_CACHE").is_none() {
-        command.env("TRANSOM_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/cache"));
-    }
+    command.env("XDG_STATE_HOME", home.path().join("state")).env("TRANSOM_CACHE", cache(home));
     String::from_utf8(command.stdin(Stdio::null()).output().unwrap().stdout).unwrap()
+}
+
+/// Returns a cache with the kernels and programs of the usual one, and images of its own, which end with `home`.
+fn cache(home: &TempDir) -> PathBuf {
+    let usual = std::env::var_os("TRANSOM_CACHE").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/cache"),
+        |named| std::path::absolute(named).unwrap(),
+    );
+    // What is fetched is kept, and fetched by one at a time.
+    for directory in ["apt", "machines", "packages"] {
+        fs::create_dir_all(usual.join(directory)).unwrap();
+    }
+    fs::OpenOptions::new().create(true).append(true).open(usual.join("apt.lock")).unwrap();
+    let own = home.path().join("cache");
+    fs::create_dir_all(own.join("images")).unwrap();
+    for entry in fs::read_dir(&usual).unwrap().map(Result::unwrap) {
+        if entry.file_name() != "images" {
+            symlink(entry.path(), own.join(entry.file_name())).unwrap();
+        }
+    }
+    own
 }
 
 #[test]
@@ -152,7 +172,10 @@ fn keep_a_machine() {
 
 #[test]
 fn start_from_an_image() {
-    run("Start from an image", &["tar"]);
+    let Some(home) = run("Start from an image", &["tar"]) else { return };
+    // And in no cache that stays.
+    let images = fs::read_dir(home.path().join("cache/images")).unwrap();
+    assert_eq!(images.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use tar::{Archive, EntryType};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Watch, stoppable::Stoppable};
 
 /// Entries of an archive; each has a header of 512 bytes, so that a longer list takes a large file.
 const ENTRIES_MAX: usize = 65_536;
@@ -46,12 +46,12 @@ pub(crate) struct Blob {
 
 impl Blobs {
     /// Lists the files in the tar `file`.
-    pub(crate) fn of_archive(file: File) -> Result<Self> {
+    pub(crate) fn of_archive(file: File, watch: &dyn Watch) -> Result<Self> {
         let failed = |error| Error::io("cannot read the archive")(error);
         let mut index = HashMap::new();
         let mut reader = file.try_clone().map_err(failed)?;
         reader.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let mut archive = Archive::new(BufReader::new(reader));
+        let mut archive = Archive::new(BufReader::new(Stoppable { from: reader, watch }));
         for entry in archive.entries_with_seek().map_err(failed)?.raw(true) {
             let entry = entry.map_err(failed)?;
             let name = plain_name(&entry.path_bytes());
@@ -115,11 +115,11 @@ impl Blobs {
         let len = blob.len_bytes();
         if len > JSON_LEN_MAX {
             return Err(Error::invalid(format!(
-                "{name} of the image has {len} bytes; at most {JSON_LEN_MAX} are read"
+                "{name:?} of the image has {len} bytes; at most {JSON_LEN_MAX} are read"
             )));
         }
         let mut json = Vec::new();
-        { blob }.read_to_end(&mut json).map_err(Error::io(format!("cannot read {name} of the image")))?;
+        { blob }.read_to_end(&mut json).map_err(Error::io(format!("cannot read {name:?} of the image")))?;
         Ok(json)
     }
 }

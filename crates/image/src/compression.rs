@@ -8,6 +8,8 @@ use ruzstd::decoding::{
     errors::{FrameDecoderError, ReadFrameHeaderError},
 };
 
+use crate::{Watch, stoppable::Stoppable};
+
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The magic numbers of frames that decoders skip begin with 0x5_; zstd:chunked layers have some at their end.
@@ -42,18 +44,24 @@ impl Compression {
     }
 }
 
-/// Returns the decompressed stream.
+/// Returns the decompressed stream. Both sides of it end when `watch` is cancelled: a few bytes can become many.
 ///
 /// # Errors
 /// Returns an error if it cannot be read, or if its compression is not supported.
-pub(crate) fn decompressed<'a>(from: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
-    let mut from = BufReader::with_capacity(256 << 10, from);
-    match Compression::of(from.fill_buf()?) {
-        Ok(Compression::None) => Ok(Box::new(from)),
-        Ok(Compression::Gzip) => Ok(Box::new(MultiGzDecoder::new(from))),
-        Ok(Compression::Zstd) => Ok(Box::new(ZstdFrames { from, decoder: FrameDecoder::new(), is_in_frame: false })),
-        Err(name) => Err(io::Error::other(format!("it is compressed with {name}, which is not read; decompress it"))),
-    }
+pub(crate) fn decompressed<'a>(
+    from: impl Read + 'a,
+    watch: &'a dyn Watch,
+) -> io::Result<Stoppable<'a, Box<dyn Read + 'a>>> {
+    let mut from = BufReader::with_capacity(256 << 10, Stoppable { from, watch });
+    let plain: Box<dyn Read + 'a> = match Compression::of(from.fill_buf()?) {
+        Ok(Compression::None) => Box::new(from),
+        Ok(Compression::Gzip) => Box::new(MultiGzDecoder::new(from)),
+        Ok(Compression::Zstd) => Box::new(ZstdFrames { from, decoder: FrameDecoder::new(), is_in_frame: false }),
+        Err(name) => {
+            return Err(io::Error::other(format!("it is compressed with {name}, which is not read; decompress it")));
+        }
+    };
+    Ok(Stoppable { from: plain, watch })
 }
 
 fn is_skipped(head: &[u8]) -> bool {

@@ -22,6 +22,9 @@ const DEPTH_MAX: usize = 4;
 const LAYERS_MAX: usize = 1024;
 /// Entries of all indexes of an image: many times those of the images of all architectures.
 const MANIFESTS_MAX: usize = 1024;
+/// Names in a message, and characters of each.
+const NAMES_SHOWN: usize = 32;
+const NAME_LEN_SHOWN: usize = 200;
 
 /// An image that can be unpacked.
 #[derive(Debug)]
@@ -166,7 +169,8 @@ fn manifests(blobs: &Blobs, json: &[u8], depth: usize, left: &mut usize) -> Resu
 
 /// Returns the candidate that has `name`, or the only one.
 fn choose<T>(mut candidates: Vec<T>, names: impl Fn(&T) -> Vec<String>, name: Option<&str>) -> Result<T> {
-    let all: Vec<String> = candidates.iter().flat_map(&names).collect();
+    let shown = |name: String| name.chars().take(NAME_LEN_SHOWN).collect();
+    let all: Vec<String> = candidates.iter().flat_map(&names).take(NAMES_SHOWN).map(shown).collect();
     let known = if all.is_empty() { "none has a name".to_owned() } else { format!("image=NAME: {}", all.join(", ")) };
     if let Some(name) = name {
         let position = candidates.iter().position(|candidate| names(candidate).iter().any(|other| other == name));

@@ -10,11 +10,16 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod blobs;
+mod cleanup;
 mod compression;
 mod config;
 mod error;
 mod image;
+mod lock;
 mod root;
+mod source;
+mod space;
+mod stoppable;
 mod store;
 mod tarball;
 mod unpack;
@@ -25,7 +30,10 @@ pub use store::{Store, Unpacked};
 
 /// Returns whether `path` is something that [`Store::open`] reads, rather than a directory that is a root itself.
 pub fn is_image(path: &std::path::Path) -> bool {
-    path.is_file() || path.join(image::LAYOUT_FILE).is_file() && path.join(image::INDEX_FILE).is_file()
+    path.is_file()
+        || path.join(image::LAYOUT_FILE).is_file() && path.join(image::INDEX_FILE).is_file()
+        // What is refused with the next step, rather than taken for a root.
+        || source::is_of_skopeo(path)
 }
 
 /// Follows the unpacking of an image.
@@ -36,6 +44,9 @@ pub trait Watch {
     /// `done_bytes` of them have been read.
     fn advances(&self, done_bytes: u64);
 
-    /// Returns whether to stop.
+    /// Another process has the lock `path`, because it unpacks the same image; this one waits for it.
+    fn waits_for(&self, path: &std::path::Path);
+
+    /// Returns whether to stop. It is asked again and again, and once it is true, it stays so.
     fn is_cancelled(&self) -> bool;
 }

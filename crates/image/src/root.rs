@@ -6,12 +6,13 @@
 
 use std::{
     ffi::{CString, OsStr},
-    fs::{File, Permissions},
+    fs::{self, File, Permissions},
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::PermissionsExt},
     },
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -23,31 +24,32 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::tarball::Member;
+use crate::{Watch, tarball::Member};
 
-/// Directories in each other that are removed; each takes a descriptor and some stack.
-const DEPTH_MAX: usize = 512;
+/// Directories in each other in which something is made. A path has fewer, but can begin with a link to a directory
+/// that is deep itself.
+const DEPTH_MAX: usize = 256;
+/// Directories in each other that are removed: a path is made before its depth is known. Each takes a descriptor and
+/// some stack.
+const REMOVED_DEPTH_MAX: usize = 2 * DEPTH_MAX + 1;
 
 /// The directory.
-#[derive(Debug)]
-pub(crate) struct Root {
+pub(crate) struct Root<'a> {
     directory: OwnedFd,
+    /// Its path as the kernel sees it.
+    path: PathBuf,
+    watch: &'a dyn Watch,
     /// Ordinary users cannot give files to others.
     keeps_owners: bool,
     /// The last directory in which something was made.
     last: Option<(Vec<u8>, OwnedFd)>,
 }
 
-impl Root {
-    pub(crate) fn open(path: &std::path::Path) -> io::Result<Self> {
+impl<'a> Root<'a> {
+    pub(crate) fn open(path: &Path, watch: &'a dyn Watch) -> io::Result<Self> {
         let directory = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Self { directory, keeps_owners: geteuid().is_root(), last: None })
-    }
-
-    /// Returns the free bytes of the file system.
-    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
-        let found = rustix::fs::fstatvfs(&self.directory)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        let path = path_of(&directory)?;
+        Ok(Self { directory, path, watch, keeps_owners: geteuid().is_root(), last: None })
     }
 
     /// Makes a directory, or takes the one that is there.
@@ -143,7 +145,7 @@ impl Root {
     }
 
     /// Returns the directory in which the last of `names` is to be made, which is free then, and that name.
-    fn place<'a>(&mut self, names: &[&'a [u8]]) -> io::Result<(OwnedFd, &'a [u8])> {
+    fn place<'n>(&mut self, names: &[&'n [u8]]) -> io::Result<(OwnedFd, &'n [u8])> {
         let Some((name, above)) = names.split_last() else { return Err(Errno::ISDIR.into()) };
         let parent = self.parent(above)?;
         self.clear(&parent, name)?;
@@ -162,8 +164,22 @@ impl Root {
             Err(Errno::NOENT) => self.make_all(names)?,
             result => result?,
         };
+        self.check_depth(&directory)?;
         self.last = Some((path, directory.try_clone()?));
         Ok(directory)
+    }
+
+    /// Refuses directories that are so deep that what is in them could not be removed.
+    fn check_depth(&self, directory: &OwnedFd) -> io::Result<()> {
+        let path = path_of(directory)?;
+        let below =
+            path.strip_prefix(&self.path).map_err(|_| io::Error::other("it is not in the image's directory"))?;
+        match below.components().count() {
+            depth if depth > DEPTH_MAX => {
+                Err(io::Error::other(format!("it is in more than {DEPTH_MAX} directories, by way of a link")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn make_all(&self, names: &[&[u8]]) -> io::Result<OwnedFd> {
@@ -189,7 +205,7 @@ impl Root {
 
     /// Removes `name` in `parent`, if it is there.
     fn clear(&mut self, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
-        if remove(parent, name, DEPTH_MAX)? {
+        if remove(parent, name, REMOVED_DEPTH_MAX, self.watch)? {
             self.last = None;
         }
         Ok(())
@@ -243,7 +259,10 @@ fn make_directory(parent: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Removes `name` in `parent` with everything below it; returns whether it was there.
-fn remove(parent: &OwnedFd, name: &[u8], depth: usize) -> io::Result<bool> {
+fn remove(parent: &OwnedFd, name: &[u8], depth: usize, watch: &dyn Watch) -> io::Result<bool> {
+    if watch.is_cancelled() {
+        return Err(io::Error::other("stopped"));
+    }
     let at = OsStr::from_bytes(name);
     match unlinkat(parent, at, AtFlags::empty()) {
         Ok(()) => return Ok(true),
@@ -252,14 +271,21 @@ fn remove(parent: &OwnedFd, name: &[u8], depth: usize) -> io::Result<bool> {
         Err(errno) => return Err(errno.into()),
     }
     if depth == 0 {
-        return Err(io::Error::other(format!("more than {DEPTH_MAX} directories in each other cannot be removed")));
+        return Err(io::Error::other(format!(
+            "more than {REMOVED_DEPTH_MAX} directories in each other cannot be removed"
+        )));
     }
     let directory = open_directory(parent, name)?;
     for child in children(&directory)? {
-        remove(&directory, &child, depth - 1)?;
+        remove(&directory, &child, depth - 1, watch)?;
     }
     unlinkat(parent, at, AtFlags::REMOVEDIR)?;
     Ok(true)
+}
+
+/// Returns the path of a directory that is open.
+fn path_of(directory: &OwnedFd) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))
 }
 
 /// Returns the names in a directory.

@@ -1,40 +1,42 @@
 //! Unpacked images, each in a directory named by its digest.
 //!
-//! An image is unpacked beside its final name, under a lock, and renamed when it is complete. What a run that was
-//! killed has left is removed by the next one. [`Unpacked`] holds the lock shared, so that nobody removes what a guest
-//! uses.
+//! An image is unpacked beside its final name, under a lock, and renamed when it is complete and on the disk. What a
+//! run that was killed has left is removed by the next one. [`Unpacked`] holds the lock shared, so that nobody removes
+//! what a guest uses.
 
 use std::{
     cell::Cell,
     fs::{self, File, Permissions},
-    io::{self, BufReader, Read, Seek, SeekFrom},
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    io::{self, ErrorKind, Read},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
-use rustix::{
-    fs::{FlockOperation, flock},
-    process::geteuid,
-};
+use rustix::{fs::syncfs, process::geteuid};
 use sha2::{Digest as _, Sha256};
-use tar::Archive;
 
 use crate::{
     Config, Error, Result, Watch,
-    blobs::{Blob, Blobs, plain_name},
-    compression::{Compression, decompressed},
-    image::{DOCKER_FILE, INDEX_FILE, Image, LAYOUT_FILE, hex},
+    blobs::Blob,
+    cleanup::{self, KNOWN, LOCK, PARTIAL, remove_all},
+    compression::decompressed,
+    image::{Image, hex},
+    lock::{Lock, Mode},
+    source::{Identity, Source, broken, digest, is_of_skopeo},
+    space::Space,
+    stoppable::{Observed, Stoppable},
     unpack::Unpacker,
 };
 
 /// In an image's directory: the root, and what the image says about its programs.
 const ROOT: &str = "root";
 const CONFIG: &str = "config.json";
-/// Suffixes of the files beside it.
-const PARTIAL: &str = "partial";
-const LOCK: &str = "lock";
 /// Images of an ordinary user, whose files all belong to that user.
 const SQUASHED: &str = "-squashed";
+/// What may follow the end of a tar; programs fill their last block.
+const REST_LEN_MAX: u64 = 16 << 20;
 
 /// The directory of unpacked images.
 #[derive(Clone, Debug)]
@@ -51,14 +53,7 @@ pub struct Unpacked {
     pub config: Config,
     /// Device nodes that were left out, if it was unpacked now.
     pub devices: u64,
-    _lock: File,
-}
-
-/// What is in a file or directory.
-enum Source {
-    Image(Blobs),
-    /// A tar of a root, perhaps compressed.
-    Root(File),
+    _lock: Lock,
 }
 
 impl Store {
@@ -71,111 +66,81 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if it is no image, if it is broken or hostile, if there is no space, and if `watch` stops it.
-    /// Nothing is left of it then.
+    /// Nothing is left of it then, unless the error is [`Error::Left`].
     pub fn open(&self, path: &Path, name: Option<&str>, watch: &dyn Watch) -> Result<Unpacked> {
         fs::create_dir_all(&self.dir)
             // Programs with set-user-id bits are in it.
             .and_then(|()| fs::set_permissions(&self.dir, Permissions::from_mode(0o700)))
             .map_err(Error::io(format!("cannot use {:?}", self.dir)))?;
-        self.remove_abandoned();
-        let known = self.dir.join(format!("{}.known", identity(path, name)?));
+        cleanup::remove_abandoned(&self.dir);
+        if is_of_skopeo(path) {
+            return Err(Error::invalid(format!(
+                "{}: `skopeo copy … dir:` has written it, which is not read: copy the image to `oci:DIR`",
+                path.display()
+            )));
+        }
+        let identity = Identity::of(path, name)?;
+        let known = self.dir.join(format!("{}.{KNOWN}", identity.name()));
         if let Ok(id) = fs::read_to_string(&known)
-            && let Some(unpacked) = self.unpacked(&id)?
+            && let Some(unpacked) = self.unpacked(&id, watch)?
         {
             return Ok(unpacked);
         }
-        let failed = |error: Error| match error {
+        let unpacked = self.find(path, name, watch).map_err(|error| match self.explained(error, watch) {
             Error::Invalid(why) => Error::Invalid(format!("{}: {why}", path.display())),
             error => error,
-        };
-        let unpacked = self.find(path, name, watch).map_err(failed)?;
-        // It saves reading the image next time.
-        let id = unpacked.root.parent().and_then(Path::file_name).unwrap_or_default();
-        let _ = fs::write(known, id.as_encoded_bytes());
+        })?;
+        if identity.is_settled() {
+            // It saves reading the image next time.
+            let id = unpacked.root.parent().and_then(Path::file_name).unwrap_or_default();
+            let _ = fs::write(known, id.as_encoded_bytes());
+        }
         Ok(unpacked)
     }
 
     fn find(&self, path: &Path, name: Option<&str>, watch: &dyn Watch) -> Result<Unpacked> {
         let owners = if geteuid().is_root() { "" } else { SQUASHED };
-        match self.source(path)? {
+        match Source::find(path, &self.dir, watch)? {
             Source::Image(blobs) => {
                 let image = Image::find(&blobs, name)?;
-                self.get(
-                    &format!("{}{owners}", image.id),
-                    |unpacker| {
-                        let layers: Vec<_> =
-                            image.layers.iter().map(|layer| blobs.open(&layer.file)).collect::<Result<_>>()?;
-                        let len_bytes = layers.iter().map(Blob::len_bytes).sum();
-                        unpacker.check_space(len_bytes)?;
-                        watch.begins(len_bytes);
-                        let done = Cell::new(0);
-                        for (blob, layer) in layers.into_iter().zip(&image.layers) {
-                            let digest = add(unpacker, blob, &done, watch)?;
-                            if digest != layer.digest {
-                                return Err(Error::invalid(format!(
-                                    "the image is damaged: the layer {} has another digest",
-                                    layer.file
-                                )));
-                            }
+                let fill = |unpacker: &mut Unpacker<'_>| {
+                    let layers: Vec<_> =
+                        image.layers.iter().map(|layer| blobs.open(&layer.file)).collect::<Result<_>>()?;
+                    let progress = Progress::begin(layers.iter().map(Blob::len_bytes).sum(), unpacker, watch)?;
+                    for (blob, layer) in layers.into_iter().zip(&image.layers) {
+                        let found = progress.add(unpacker, blob)?;
+                        if found != layer.digest {
+                            return Err(Error::invalid(format!(
+                                "the image is damaged: the layer {:?} has another digest",
+                                layer.file
+                            )));
                         }
-                        Ok(image.config.clone())
-                    },
-                    watch,
-                )
+                    }
+                    Ok(image.config.clone())
+                };
+                self.get(&format!("{}{owners}", image.id), fill, watch)
             }
             Source::Root(_) if name.is_some() => {
                 Err(Error::invalid("it is a tar of a root, in which image=NAME chooses nothing"))
             }
             Source::Root(file) => {
                 let id = digest(&file, watch)?;
-                self.get(
-                    &format!("{id}{owners}"),
-                    |unpacker| {
-                        let blob = Blob::whole(file.try_clone()?)?;
-                        unpacker.check_space(blob.len_bytes())?;
-                        watch.begins(blob.len_bytes());
-                        add(unpacker, blob, &Cell::new(0), watch)?;
-                        Ok(Config::default())
-                    },
-                    watch,
-                )
+                let fill = |unpacker: &mut Unpacker<'_>| {
+                    let blob = Blob::whole(file.try_clone()?)?;
+                    let progress = Progress::begin(blob.len_bytes(), unpacker, watch)?;
+                    // What is unpacked must be what has the digest.
+                    let mut hash = Sha256::new();
+                    progress.add(unpacker, Observed { from: blob, observe: |bytes: &[u8]| hash.update(bytes) })?;
+                    match hex(&hash.finalize()) == id {
+                        true => Ok(Config::default()),
+                        false => Err(Error::invalid(
+                            "it has changed while it was read: wait until it is written, and repeat",
+                        )),
+                    }
+                };
+                self.get(&format!("{id}{owners}"), fill, watch)
             }
         }
-    }
-
-    /// Finds out what is at `path`.
-    fn source(&self, path: &Path) -> Result<Source> {
-        if path.is_dir() {
-            return Ok(Source::Image(Blobs::Directory(path.to_owned())));
-        }
-        let reading = || format!("cannot read {path:?}");
-        let file = File::open(path).map_err(Error::io(reading()))?;
-        let mut head = Vec::new();
-        (&file).take(512).read_to_end(&mut head).map_err(Error::io(reading()))?;
-        let compression = Compression::of(&head).map_err(|name| {
-            Error::invalid(format!("it is compressed with {name}, which is not read; decompress it"))
-        })?;
-        if compression == Compression::None && head.get(257..262) != Some(b"ustar") {
-            return Err(Error::invalid(
-                "it is neither a directory nor an image: a tar of a root, an OCI layout, or an archive of podman, \
-                 skopeo or docker",
-            ));
-        }
-        let rewound = || file.try_clone().and_then(|mut file| file.seek(SeekFrom::Start(0)).map(|_| file));
-        let first = rewound().and_then(decompressed).map_err(Error::io(reading()))?;
-        if !is_image(first)? {
-            return rewound().map(Source::Root).map_err(Error::io(reading()));
-        }
-        if compression == Compression::None {
-            return Ok(Source::Image(Blobs::of_archive(file)?));
-        }
-        // Its files are found by their places.
-        let mut plain = tempfile::tempfile_in(&self.dir).map_err(Error::io(format!("cannot use {:?}", self.dir)))?;
-        rewound()
-            .and_then(decompressed)
-            .and_then(|mut from| io::copy(&mut from, &mut plain))
-            .map_err(Error::io(format!("cannot decompress {path:?} into {:?}", self.dir)))?;
-        Ok(Source::Image(Blobs::of_archive(plain)?))
     }
 
     /// Returns the image with this id, which `fill` unpacks if it is not there.
@@ -186,171 +151,155 @@ impl Store {
         watch: &dyn Watch,
     ) -> Result<Unpacked> {
         // A guest that uses it holds the lock.
-        if let Some(unpacked) = self.unpacked(id)? {
+        if let Some(unpacked) = self.unpacked(id, watch)? {
             return Ok(unpacked);
         }
-        let lock = self.lock(id)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(Error::io(format!("cannot lock the image {id}")))?;
+        cleanup::remove_unused(&self.dir);
+        let lock = Lock::take(&self.lock_of(id), Mode::Exclusive, watch)?;
         let mut devices = 0;
         if !self.dir.join(id).is_dir() {
-            let partial = self.dir.join(format!("{id}.{PARTIAL}"));
-            let _ = fs::remove_dir_all(&partial);
-            let filled = self.fill(&partial, fill, watch);
-            if filled.is_err() {
-                let _ = fs::remove_dir_all(&partial);
+            match self.fill(id, fill, watch) {
+                Ok(found) => devices = found,
+                Err(error) => {
+                    lock.remove();
+                    return Err(error);
+                }
             }
-            devices = filled?;
-            fs::rename(&partial, self.dir.join(id)).map_err(Error::io(format!("cannot rename {partial:?}")))?;
         }
         drop(lock);
-        let unpacked = self.unpacked(id)?;
+        let unpacked = self.unpacked(id, watch)?;
         let unpacked = unpacked.ok_or_else(|| Error::invalid(format!("the image {id} was removed meanwhile")))?;
         Ok(Unpacked { devices, ..unpacked })
     }
 
-    fn fill(
+    /// Unpacks the image with this id; returns the number of device nodes that were left out.
+    fn fill(&self, id: &str, fill: impl FnOnce(&mut Unpacker<'_>) -> Result<Config>, watch: &dyn Watch) -> Result<u64> {
+        let partial = self.dir.join(format!("{id}.{PARTIAL}"));
+        remove_all(&partial).map_err(Error::io(format!("cannot remove {partial:?}, which an earlier run has left")))?;
+        let filled = self.fill_in(&partial, fill, watch).and_then(|devices| {
+            let renaming = || format!("cannot rename {partial:?}");
+            fs::rename(&partial, self.dir.join(id)).map_err(Error::io(renaming()))?;
+            Ok(devices)
+        });
+        filled.map_err(|error| {
+            let why = Box::new(self.explained(error, watch));
+            match remove_all(&partial) {
+                Ok(()) => *why,
+                Err(source) => Error::Left { why, dir: partial, source },
+            }
+        })
+    }
+
+    fn fill_in(
         &self,
         partial: &Path,
         fill: impl FnOnce(&mut Unpacker<'_>) -> Result<Config>,
         watch: &dyn Watch,
     ) -> Result<u64> {
         let root = partial.join(ROOT);
-        fs::create_dir_all(&root).map_err(Error::io(format!("cannot create {root:?}")))?;
-        let is_cancelled = || watch.is_cancelled();
-        let mut unpacker = Unpacker::new(&root, &is_cancelled)?;
+        let made = fs::create_dir(partial).and_then(|()| fs::create_dir(&root));
+        made.map_err(Error::io(format!("cannot create {root:?}")))?;
+        let mut unpacker = Unpacker::new(&root, Space::of(&self.dir), watch)?;
         let config = fill(&mut unpacker)?;
         let json = serde_json::to_vec(&config).map_err(|error| Error::io("cannot write the configuration")(error))?;
         fs::write(partial.join(CONFIG), json).map_err(Error::io(format!("cannot write to {partial:?}")))?;
-        Ok(unpacker.devices)
+        // The name must not be on the disk before the content is.
+        write_out(partial, watch).map_err(Error::io(format!("cannot write {partial:?} to the disk")))?;
+        // The last moment at which it can be stopped.
+        if watch.is_cancelled() { Err(Error::Cancelled) } else { Ok(unpacker.devices) }
     }
 
     /// Returns the image with this id, if it is there.
-    fn unpacked(&self, id: &str) -> Result<Option<Unpacked>> {
+    fn unpacked(&self, id: &str, watch: &dyn Watch) -> Result<Option<Unpacked>> {
         let dir = self.dir.join(id);
         if !dir.is_dir() {
             return Ok(None);
         }
-        let lock = self.lock(id)?;
-        flock(&lock, FlockOperation::LockShared).map_err(Error::io(format!("cannot lock the image {id}")))?;
+        let lock = Lock::take(&self.lock_of(id), Mode::Shared, watch)?;
+        lock.mark_used();
         let Ok(json) = fs::read(dir.join(CONFIG)) else { return Ok(None) };
         let config =
             serde_json::from_slice(&json).map_err(|error| Error::io("cannot read the configuration")(error))?;
         Ok(Some(Unpacked { root: dir.join(ROOT), config, devices: 0, _lock: lock }))
     }
 
-    fn lock(&self, id: &str) -> Result<File> {
-        let path = self.dir.join(format!("{id}.{LOCK}"));
-        let options = fs::OpenOptions::new().create(true).append(true).open(&path);
-        options.map_err(Error::io(format!("cannot open {path:?}")))
-    }
-
-    /// Removes what runs that were killed have left.
-    fn remove_abandoned(&self) {
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let Some(id) = name.to_str().and_then(|name| name.strip_suffix(&format!(".{PARTIAL}"))) else { continue };
-            if let Ok(lock) = self.lock(id)
-                && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+    /// Returns what `error` is about: after a stop, every failure is a consequence of that.
+    fn explained(&self, error: Error, watch: &dyn Watch) -> Error {
+        match error {
+            error @ Error::Left { .. } => error,
+            _ if watch.is_cancelled() => Error::Cancelled,
+            Error::Io { doing, source }
+                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
             {
-                let _ = fs::remove_dir_all(entry.path());
+                Error::Full { doing, dir: self.dir.clone(), source }
             }
+            error => error,
         }
+    }
+
+    fn lock_of(&self, id: &str) -> PathBuf {
+        self.dir.join(format!("{id}.{LOCK}"))
     }
 }
 
-/// Adds a layer, and returns the digest of its decompressed tar.
-fn add(unpacker: &mut Unpacker<'_>, blob: Blob, done: &Cell<u64>, watch: &dyn Watch) -> Result<String> {
-    let broken = |error: io::Error| Error::invalid(format!("the archive is broken: {error}"));
-    let counted = Observed {
-        from: blob,
-        observe: |bytes: &[u8]| {
-            done.set(done.get() + bytes.len() as u64);
-            watch.advances(done.get());
-        },
-    };
-    let mut hash = Sha256::new();
-    let mut plain =
-        Observed { from: decompressed(counted).map_err(broken)?, observe: |bytes: &[u8]| hash.update(bytes) };
-    unpacker.layer(&mut plain)?;
-    // What follows the last entry counts for the digest.
-    let mut rest = vec![0; 64 << 10];
-    while plain.read(&mut rest).map_err(broken)? > 0 {
+/// Follows the unpacking of layers.
+struct Progress<'a> {
+    done_bytes: Cell<u64>,
+    watch: &'a dyn Watch,
+}
+
+impl<'a> Progress<'a> {
+    /// Begins with layers of `len_bytes` together, compressed as they are.
+    fn begin(len_bytes: u64, unpacker: &Unpacker<'_>, watch: &'a dyn Watch) -> Result<Self> {
+        unpacker.space().check(len_bytes, 0)?;
+        watch.begins(len_bytes);
+        Ok(Self { done_bytes: Cell::new(0), watch })
+    }
+
+    /// Adds a layer, and returns the digest of its decompressed tar.
+    fn add(&self, unpacker: &mut Unpacker<'_>, blob: impl Read) -> Result<String> {
+        let mut counted = Observed {
+            from: Stoppable { from: blob, watch: self.watch },
+            observe: |bytes: &[u8]| {
+                self.done_bytes.set(self.done_bytes.get() + bytes.len() as u64);
+                self.watch.advances(self.done_bytes.get());
+            },
+        };
+        let mut hash = Sha256::new();
+        let mut plain = Observed {
+            from: decompressed(&mut counted, self.watch).map_err(broken)?,
+            observe: |bytes: &[u8]| hash.update(bytes),
+        };
+        unpacker.layer(&mut plain)?;
+        // What follows the last entry counts for the digest.
+        drain(&mut plain)?;
+        drop(plain);
+        drain(&mut counted)?;
+        Ok(hex(&hash.finalize()))
+    }
+}
+
+/// Reads what follows the end of an archive.
+fn drain(from: &mut impl Read) -> Result<()> {
+    let len = io::copy(&mut from.take(REST_LEN_MAX + 1), &mut io::sink()).map_err(broken)?;
+    if len > REST_LEN_MAX {
+        return Err(Error::invalid(format!("the archive goes on for more than {REST_LEN_MAX} bytes after its end")));
+    }
+    Ok(())
+}
+
+/// Writes the file system of `dir` to the disk, which may take long and cannot be interrupted: a stop leaves it to its
+/// thread, which has less to write once the files are removed.
+fn write_out(dir: &Path, watch: &dyn Watch) -> io::Result<()> {
+    let directory = File::open(dir)?;
+    let writing = thread::Builder::new().spawn(move || syncfs(directory))?;
+    let mut pause = Duration::from_millis(1);
+    while !writing.is_finished() {
         if watch.is_cancelled() {
-            return Err(Error::Cancelled);
+            return Err(io::Error::other("stopped"));
         }
+        thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(50));
     }
-    drop(plain);
-    Ok(hex(&hash.finalize()))
-}
-
-/// Tells what is read.
-struct Observed<R, F> {
-    from: R,
-    observe: F,
-}
-
-impl<R: Read, F: FnMut(&[u8])> Read for Observed<R, F> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let len = self.from.read(buffer)?;
-        (self.observe)(&buffer[..len]);
-        Ok(len)
-    }
-}
-
-/// Returns whether a tar has an image, with its layers as files in it, rather than a root.
-fn is_image(from: impl Read) -> Result<bool> {
-    let broken = |error: io::Error| Error::invalid(format!("the archive is broken: {error}"));
-    let mut archive = Archive::new(BufReader::new(from));
-    for entry in archive.entries().map_err(broken)?.raw(true) {
-        let name = plain_name(&entry.map_err(broken)?.path_bytes());
-        let top = name.split('/').next().unwrap_or_default();
-        let is_id = top.len() == 64 && top.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if [LAYOUT_FILE, INDEX_FILE, DOCKER_FILE].contains(&&*name) {
-            return Ok(true);
-        }
-        // What image archives have besides.
-        if !(is_id
-            || top.is_empty()
-            || top == "blobs"
-            || top == "repositories"
-            || top.ends_with(".tar")
-            || top.ends_with(".json"))
-        {
-            return Ok(false);
-        }
-    }
-    Ok(false)
-}
-
-/// Returns the digest of a file.
-fn digest(file: &File, watch: &dyn Watch) -> Result<String> {
-    let reading = "cannot read the archive";
-    let mut blob = Blob::whole(file.try_clone().map_err(Error::io(reading))?).map_err(Error::io(reading))?;
-    let mut hash = Sha256::new();
-    let mut chunk = vec![0; 256 << 10];
-    loop {
-        if watch.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
-        match blob.read(&mut chunk).map_err(Error::io(reading))? {
-            0 => return Ok(hex(&hash.finalize())),
-            len => hash.update(&chunk[..len]),
-        }
-    }
-}
-
-/// Returns a name for what is at `path` now. It is another one once somebody has written there.
-fn identity(path: &Path, name: Option<&str>) -> Result<String> {
-    // An OCI layout is described by its index.
-    let file = if path.is_dir() { path.join(INDEX_FILE) } else { path.to_owned() };
-    let found = fs::metadata(&file).map_err(Error::io(format!("cannot examine {file:?}")))?;
-    let mut hash = Sha256::new();
-    for number in [found.dev(), found.ino(), found.len()] {
-        hash.update(number.to_le_bytes());
-    }
-    for number in [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec(), geteuid().as_raw().into()] {
-        hash.update(number.to_le_bytes());
-    }
-    hash.update(name.unwrap_or_default());
-    Ok(hex(&hash.finalize()[..16]))
+    Ok(writing.join().map_err(|_| io::Error::other("the thread has panicked"))??)
 }

@@ -2,16 +2,16 @@
 //!
 //! The library's own way to apply them reads names of any length into memory; here they are bounded.
 
-use std::io::{self, Read};
+use std::{cell::Cell, io::Read};
 
 use tar::{Archive, EntryType, PaxExtensions};
 
-use crate::{Error, Result};
+use crate::{Error, Result, source::broken, stoppable::Observed};
 
+/// Headers and contents begin at multiples of this.
+const BLOCK_LEN: u64 = 512;
 /// Length of a long name, or of all records of an entry. Paths have 4096 bytes.
 const RECORDS_LEN_MAX: u64 = 1 << 20;
-/// Files and directories of one layer. Distributions have some ten thousand.
-const ENTRIES_MAX: u64 = 8 << 20;
 
 /// An entry of a tar.
 #[derive(Clone, Debug, Default)]
@@ -37,27 +37,35 @@ struct Records {
     mtime: Option<i64>,
 }
 
-/// Calls `handle` for each entry of the tar `from`, with its content.
+/// Calls `handle` for each entry of the tar `from`, with its content. `left` is how many entries may follow, those that
+/// have names and records of others among them.
 ///
 /// # Errors
 /// Returns an error if the tar is broken or beyond a limit, and that of `handle`.
 pub(crate) fn for_each(
     from: impl Read,
+    left: &mut u64,
     mut handle: impl FnMut(EntryType, &Member, &mut dyn Read) -> Result<()>,
 ) -> Result<()> {
-    let broken = |error: io::Error| Error::invalid(format!("the archive is broken: {error}"));
-    let mut archive = Archive::new(from);
+    let read_bytes = Cell::new(0);
+    let count = |bytes: &[u8]| read_bytes.set(read_bytes.get() + bytes.len() as u64);
+    let mut archive = Archive::new(Observed { from, observe: count });
     let mut records = Records::default();
-    for (number, entry) in (0..).zip(archive.entries().map_err(broken)?.raw(true)) {
-        let mut entry = entry.map_err(broken)?;
-        if number == ENTRIES_MAX {
-            return Err(Error::invalid(format!("the archive has more than {ENTRIES_MAX} entries")));
-        }
+    let mut end_bytes = 0_u64;
+    for entry in archive.entries().map_err(broken)?.raw(true) {
+        let mut entry = match entry {
+            Ok(entry) => entry,
+            // umoci and others do not fill the last block; what was read was complete.
+            Err(_) if is_padding(end_bytes, read_bytes.get()) => break,
+            Err(error) => return Err(broken(error)),
+        };
+        end_bytes = entry.raw_file_position().saturating_add(entry.size());
+        *left = left.checked_sub(1).ok_or_else(|| Error::invalid("the image has too many entries"))?;
         let kind = entry.header().entry_type();
         match kind {
             EntryType::GNULongName => records.path = Some(name(&mut entry)?),
             EntryType::GNULongLink => records.target = Some(name(&mut entry)?),
-            EntryType::XHeader => records.extend(&bounded(&mut entry)?, broken)?,
+            EntryType::XHeader => records.extend(&bounded(&mut entry)?)?,
             // Comments, such as the commit of `git archive`.
             EntryType::XGlobalHeader => {}
             EntryType::GNUSparse => return Err(sparse(&entry.path_bytes())),
@@ -83,8 +91,15 @@ pub(crate) fn for_each(
     Ok(())
 }
 
+/// Returns whether a stream that has ended at `read_bytes` lacks nothing but what fills the block of a content that has
+/// ended at `end_bytes`.
+fn is_padding(end_bytes: u64, read_bytes: u64) -> bool {
+    let padding_bytes = end_bytes.wrapping_neg() % BLOCK_LEN;
+    read_bytes.checked_sub(end_bytes).is_some_and(|after_bytes| after_bytes < padding_bytes)
+}
+
 impl Records {
-    fn extend(&mut self, bytes: &[u8], broken: impl Fn(io::Error) -> Error + Copy) -> Result<()> {
+    fn extend(&mut self, bytes: &[u8]) -> Result<()> {
         for record in PaxExtensions::new(bytes) {
             let record = record.map_err(broken)?;
             let value = record.value_bytes();
@@ -120,7 +135,7 @@ fn name(entry: &mut impl Read) -> Result<Vec<u8>> {
 fn bounded(entry: &mut impl Read) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = entry.take(RECORDS_LEN_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::invalid(format!("the archive is broken: {error}")))?;
+    read.map_err(broken)?;
     if bytes.len() as u64 > RECORDS_LEN_MAX {
         return Err(Error::invalid(format!("the archive has a name of more than {RECORDS_LEN_MAX} bytes")));
     }
@@ -129,5 +144,5 @@ fn bounded(entry: &mut impl Read) -> Result<Vec<u8>> {
 
 fn sparse(path: &[u8]) -> Error {
     let path = String::from_utf8_lossy(path);
-    Error::invalid(format!("the archive has a sparse file ({path}), which is not read: make it without --sparse"))
+    Error::invalid(format!("the archive has a sparse file ({path:?}), which is not read: make it without --sparse"))
 }

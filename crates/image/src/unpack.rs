@@ -11,8 +11,10 @@ use std::{
 use tar::EntryType;
 
 use crate::{
-    Error, Result,
+    Error, Result, Watch,
     root::Root,
+    source::broken,
+    space::Space,
     tarball::{self, Member},
 };
 
@@ -23,19 +25,20 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Other marks of aufs.
 const MARK: &[u8] = b".wh..wh.";
 
-/// What is left free on the file system of the cache.
-const RESERVE_BYTES: u64 = 64 << 20;
-/// Writes without a look at what is free.
-const UNCHECKED_BYTES: u64 = 16 << 20;
+/// Entries of all layers of an image together, and files and directories that they make. Distributions have some ten
+/// thousand; each takes an inode, and some bytes of memory while its layer is unpacked.
+const FILES_MAX: u64 = 4 << 20;
+/// Directories in each other: removing a tree takes a descriptor for each.
+const DEPTH_MAX: usize = 256;
 const CHUNK_LEN: usize = 256 << 10;
 
 /// Unpacks layers into a directory.
 pub(crate) struct Unpacker<'a> {
-    root: Root,
-    path: &'a Path,
-    is_cancelled: &'a dyn Fn() -> bool,
-    /// Bytes that may be written before the next look at what is free.
-    unchecked_bytes: u64,
+    root: Root<'a>,
+    space: Space,
+    /// Entries that may follow, and files and directories that may be made.
+    left_entries: u64,
+    left_files: u64,
     /// Hashes of the paths that this layer has.
     made: HashSet<u64>,
     hasher: RandomState,
@@ -44,33 +47,37 @@ pub(crate) struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    pub(crate) fn new(path: &'a Path, is_cancelled: &'a dyn Fn() -> bool) -> Result<Self> {
-        let root = Root::open(path).map_err(Error::io(format!("cannot open {path:?}")))?;
+    pub(crate) fn new(path: &Path, space: Space, watch: &'a dyn Watch) -> Result<Self> {
         Ok(Self {
-            root,
-            path,
-            is_cancelled,
-            unchecked_bytes: 0,
+            root: Root::open(path, watch).map_err(Error::io(format!("cannot open {path:?}")))?,
+            space,
+            left_entries: FILES_MAX,
+            left_files: FILES_MAX,
             made: HashSet::new(),
             hasher: RandomState::new(),
             devices: 0,
         })
     }
 
+    /// Returns the space that is there.
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
     /// Adds the layer whose decompressed tar is `from`.
     pub(crate) fn layer(&mut self, from: impl Read) -> Result<()> {
         self.made.clear();
-        tarball::for_each(from, |kind, member, content| {
-            if (self.is_cancelled)() {
-                return Err(Error::Cancelled);
-            }
+        let mut left_entries = self.left_entries;
+        tarball::for_each(from, &mut left_entries, |kind, member, content| {
             self.member(kind, member, content).map_err(|error| match error {
                 Error::Io { doing, source } if doing.is_empty() => {
                     Error::io(format!("cannot unpack {:?}", String::from_utf8_lossy(&member.path)))(source)
                 }
                 error => error,
             })
-        })
+        })?;
+        self.left_entries = left_entries;
+        Ok(())
     }
 
     fn member(&mut self, kind: EntryType, member: &Member, content: &mut dyn Read) -> Result<()> {
@@ -80,8 +87,14 @@ impl<'a> Unpacker<'a> {
         {
             return self.white_out(name, above);
         }
+        let is_regular = matches!(kind, EntryType::Regular | EntryType::Continuous);
+        let new = self.new_paths(&names);
+        self.left_files = self.left_files.checked_sub(new.len() as u64).ok_or_else(too_many)?;
+        self.space.take(if is_regular { member.len_bytes } else { 0 }, new.len() as u64)?;
         match kind {
-            EntryType::Regular | EntryType::Continuous => self.file(&names, member, content)?,
+            EntryType::Regular | EntryType::Continuous => {
+                self.root.file(&names, member, |file| copy(content, member.len_bytes, file))?;
+            }
             EntryType::Directory => self.root.directory(&names, member)?,
             EntryType::Symlink => self.root.symbolic_link(&names, member)?,
             EntryType::Link => self.root.hard_link(&names, &self::names(&member.target)?)?,
@@ -96,34 +109,14 @@ impl<'a> Unpacker<'a> {
                 return Err(Error::invalid(format!("the archive's entry {path:?} has an unknown kind: {other:?}")));
             }
         }
-        for len in 1..=names.len() {
-            self.made.insert(self.hasher.hash_one(&names[..len]));
-        }
+        self.made.extend(new);
         Ok(())
     }
 
-    fn file(&mut self, names: &[&[u8]], member: &Member, content: &mut dyn Read) -> Result<()> {
-        if member.len_bytes > UNCHECKED_BYTES {
-            self.check_space(member.len_bytes)?;
-        }
-        let (is_cancelled, mut unchecked_bytes) = (self.is_cancelled, self.unchecked_bytes);
-        if unchecked_bytes < member.len_bytes {
-            self.check_space(UNCHECKED_BYTES)?;
-            unchecked_bytes = UNCHECKED_BYTES;
-        }
-        self.root.file(names, member, |file| copy(content, file, is_cancelled))?;
-        self.unchecked_bytes = unchecked_bytes.saturating_sub(member.len_bytes);
-        Ok(())
-    }
-
-    /// Checks that there is room for `len_bytes`.
-    pub(crate) fn check_space(&self, len_bytes: u64) -> Result<()> {
-        let free_bytes = self.root.free_bytes().map_err(Error::io(format!("cannot examine {:?}", self.path)))?;
-        let needed_bytes = len_bytes.saturating_add(RESERVE_BYTES);
-        match needed_bytes <= free_bytes {
-            true => Ok(()),
-            false => Err(Error::NoSpace { needed_bytes, free_bytes, dir: self.path.to_owned() }),
-        }
+    /// Returns the hashes of a path and of those above it that this layer does not have yet.
+    fn new_paths(&self, names: &[&[u8]]) -> Vec<u64> {
+        let hashes = (1..=names.len()).map(|len| self.hasher.hash_one(&names[..len]));
+        hashes.filter(|hash| !self.made.contains(hash)).collect()
     }
 
     fn white_out(&mut self, name: &[u8], above: &[&[u8]]) -> Result<()> {
@@ -154,8 +147,9 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Directories in each other: removing a tree takes a descriptor for each.
-const DEPTH_MAX: usize = 256;
+fn too_many() -> Error {
+    Error::invalid(format!("the image has more than {FILES_MAX} files and directories"))
+}
 
 /// Splits a path of an archive into names.
 fn names(path: &[u8]) -> Result<Vec<&[u8]>> {
@@ -176,15 +170,16 @@ fn names(path: &[u8]) -> Result<Vec<&[u8]>> {
     Ok(names)
 }
 
-fn copy(content: &mut dyn Read, file: &mut File, is_cancelled: &dyn Fn() -> bool) -> Result<()> {
-    let mut chunk = vec![0; CHUNK_LEN];
+fn copy(content: &mut dyn Read, len_bytes: u64, file: &mut File) -> Result<()> {
+    let mut chunk = vec![0; CHUNK_LEN.min(usize::try_from(len_bytes).unwrap_or(CHUNK_LEN))];
     loop {
-        if is_cancelled() {
-            return Err(Error::Cancelled);
-        }
-        match content.read(&mut chunk).map_err(|error| Error::invalid(format!("the archive is broken: {error}")))? {
+        match content.read(&mut chunk).map_err(broken)? {
             0 => return Ok(()),
             len => file.write_all(&chunk[..len])?,
         }
     }
 }
+
+#[cfg(test)]
+#[path = "unpack_test.rs"]
+mod unpack_test;

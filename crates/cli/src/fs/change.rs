@@ -16,9 +16,10 @@ use rustix::{
 };
 
 use super::{
-    DEPTH_MAX, Task, text,
+    DEPTH_MAX, Task,
     tree::{Tree as _, Writer as _},
 };
+use crate::tell::path_in_line;
 
 /// The most that one request can carry.
 const CHUNK_LEN: usize = 1 << 20;
@@ -136,7 +137,7 @@ fn remove(task: &mut Task, path: &Path, is_directory: bool, depth: usize) -> Res
     for name in task.share.names(path)? {
         let path = path.join(OsStr::from_bytes(&name));
         let is_directory = task.share.stat(&path, false)?.is_directory();
-        remove(task, &path, is_directory, depth + 1).with_context(|| text::path_for_message(&path))?;
+        remove(task, &path, is_directory, depth + 1).with_context(|| path_in_line(&path))?;
     }
     Ok(task.share.remove_dir(path)?)
 }
@@ -146,7 +147,7 @@ impl Mv {
         let Some((to, from)) = self.paths.split_last() else { return Ok(()) };
         let is_into = task.share.stat(to, true).is_ok_and(|stat| stat.is_directory());
         if from.len() > 1 && !is_into {
-            bail!("{}: not a directory, but there are several files to move", text::path_for_message(to));
+            bail!("{}: not a directory, but there are several files to move", path_in_line(to));
         }
         task.each(from, |task, from| {
             let to = if is_into {
@@ -154,9 +155,7 @@ impl Mv {
             } else {
                 to.clone()
             };
-            task.share
-                .rename_to(from, &to, !self.no_clobber)
-                .with_context(|| format!("to {}", text::path_for_message(&to)))
+            task.share.rename_to(from, &to, !self.no_clobber).with_context(|| format!("to {}", path_in_line(&to)))
         })
     }
 }
@@ -174,7 +173,7 @@ impl Ln {
             if self.symbolic {
                 return Ok(task.share.symlink(self.target.as_bytes(), &path)?);
             }
-            task.share.link(target, &path).with_context(|| format!("to {}", text::path_for_message(target)))
+            task.share.link(target, &path).with_context(|| format!("to {}", path_in_line(target)))
         })
     }
 }

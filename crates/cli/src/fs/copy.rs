@@ -15,9 +15,9 @@ use indicatif::ProgressBar;
 
 use super::{
     DEPTH_MAX,
-    text::for_message,
     tree::{Kind, Meta, Reader, Tree, Writer},
 };
+use crate::tell::path_in_line;
 
 /// The most that one request can carry.
 const CHUNK_LEN: usize = 1 << 20;
@@ -47,7 +47,7 @@ pub(super) struct TreePath<'a> {
 
 impl TreePath<'_> {
     pub(super) fn name(&self) -> String {
-        format!("{}{}", self.tree.prefix(), for_message(self.path.as_os_str().as_bytes()))
+        format!("{}{}", self.tree.prefix(), path_in_line(self.path))
     }
 }
 

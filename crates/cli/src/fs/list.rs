@@ -16,6 +16,7 @@ use super::{
     text::{self, for_stdout},
     tree::Tree as _,
 };
+use crate::tell::path_in_line;
 
 /// List directories and files
 #[derive(Debug, Args)]
@@ -100,7 +101,7 @@ impl Ls {
             let path = dir.join(OsStr::from_bytes(&name));
             match self.row(task, name, &path) {
                 Ok(row) => rows.push(row),
-                Err(error) => task.fail(&error.context(text::path_for_message(&path))),
+                Err(error) => task.fail(&error.context(path_in_line(&path))),
             }
         }
         Ok(rows)
@@ -202,7 +203,7 @@ impl Tree {
                 if error.is::<super::Interrupted>() || super::is_broken_pipe(&error) {
                     return Err(error);
                 }
-                task.fail(&error.context(text::path_for_message(&path)));
+                task.fail(&error.context(path_in_line(&path)));
             }
         }
         Ok(())

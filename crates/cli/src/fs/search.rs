@@ -11,11 +11,8 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::{
-    DEPTH_MAX, Task,
-    share::Stat,
-    text::{self, for_stdout},
-};
+use super::{DEPTH_MAX, Task, share::Stat, text::for_stdout};
+use crate::tell::path_in_line;
 
 /// Print the paths below directories, optionally only those that match
 #[derive(Debug, Args)]
@@ -85,7 +82,7 @@ impl Find {
             };
             match visited {
                 Err(error) if error.is::<super::Interrupted>() || super::is_broken_pipe(&error) => return Err(error),
-                Err(error) => task.fail(&error.context(text::path_for_message(&path))),
+                Err(error) => task.fail(&error.context(path_in_line(&path))),
                 Ok(()) => {}
             }
         }

@@ -6,48 +6,18 @@
 use std::{
     borrow::Cow,
     io::{self, IsTerminal as _},
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
 };
 
 use jiff::{Timestamp, tz::TimeZone};
+
+use crate::tell::bytes_in_line;
 
 /// Half a year: as with ls(1), older times and future ones show the year instead of the hour.
 const RECENT_S: i64 = 365 * 24 * 3600 / 2;
 
 /// Returns `name` in the form to write to standard output.
 pub(super) fn for_stdout(name: &[u8]) -> Cow<'_, [u8]> {
-    if io::stdout().is_terminal() { escaped(name) } else { Cow::Borrowed(name) }
-}
-
-/// Returns `name` in the form to use in a message.
-pub(super) fn for_message(name: &[u8]) -> String {
-    String::from_utf8_lossy(&escaped(name)).into_owned()
-}
-
-/// Returns `path` in the form to use in a message.
-pub(super) fn path_for_message(path: &Path) -> String {
-    for_message(path.as_os_str().as_bytes())
-}
-
-/// Escapes control characters and invalid UTF-8 in `name`, as in `\n` or `\xff`.
-fn escaped(name: &[u8]) -> Cow<'_, [u8]> {
-    let is_text = |text: &str| !text.chars().any(char::is_control);
-    if std::str::from_utf8(name).is_ok_and(is_text) {
-        return Cow::Borrowed(name);
-    }
-    let mut text = Vec::with_capacity(name.len() + 8);
-    for chunk in name.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            if letter.is_control() {
-                text.extend(letter.escape_default().to_string().bytes());
-            } else {
-                text.extend(letter.encode_utf8(&mut [0; 4]).bytes());
-            }
-        }
-        chunk.invalid().iter().for_each(|byte| text.extend(format!("\\x{byte:02x}").bytes()));
-    }
-    Cow::Owned(text)
+    if io::stdout().is_terminal() { Cow::Owned(bytes_in_line(name).into_bytes()) } else { Cow::Borrowed(name) }
 }
 
 /// Formats a mode as ls(1) does, such as `drwxr-xr-x`.
@@ -114,21 +84,6 @@ pub(super) fn exact_time(seconds: i64, nanoseconds: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_would_disturb_a_terminal_are_escaped() {
-        let cases: [(&[u8], &str); 6] = [
-            (b"plain", "plain"),
-            ("größe".as_bytes(), "größe"),
-            (b"two\nlines", "two\\nlines"),
-            (b"\x1b[31mred", "\\u{1b}[31mred"),
-            (b"latin \xfc", "latin \\xfc"),
-            (b"", ""),
-        ];
-        for (name, text) in cases {
-            assert_eq!(for_message(name), text);
-        }
-    }
 
     #[test]
     fn modes_read_as_in_a_long_listing() {

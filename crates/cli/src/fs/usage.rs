@@ -11,11 +11,8 @@ use std::{
 use anyhow::Result;
 use clap::Args;
 
-use super::{
-    DEPTH_MAX, Task,
-    share::Stat,
-    text::{self, for_stdout},
-};
+use super::{DEPTH_MAX, Task, share::Stat, text::for_stdout};
+use crate::tell::path_in_line;
 
 /// Add up the disk space that files use
 ///
@@ -76,7 +73,7 @@ impl Du {
             match added {
                 Ok(added) => sum = sum.saturating_add(added),
                 Err(error) if error.is::<super::Interrupted>() || super::is_broken_pipe(&error) => return Err(error),
-                Err(error) => task.fail(&error.context(text::path_for_message(&path))),
+                Err(error) => task.fail(&error.context(path_in_line(&path))),
             }
         }
         if !self.summarize {

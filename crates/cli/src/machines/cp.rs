@@ -15,6 +15,8 @@ use transom_vm::{
     keep::{Machine, copy_in, copy_out},
 };
 
+use crate::tell::tell;
+
 /// What this process may allocate: an archive of a hostile guest must not fill the memory of this machine.
 const MEMORY_MAX: u64 = 1 << 30;
 
@@ -37,7 +39,7 @@ impl Cp {
         match self.copy() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("transom: {error}");
+                tell(error);
                 ExitCode::FAILURE
             }
         }
@@ -48,7 +50,7 @@ impl Cp {
         match (in_machine(&self.source), in_machine(&self.destination)) {
             (None, Some((name, to))) => {
                 let left_out = copy_in(Machine::connect(name)?, Path::new(&self.source), to)?;
-                left_out.iter().for_each(|path| eprintln!("transom: {}", left_out_message(path)));
+                left_out.iter().for_each(|path| tell(left_out_message(path)));
                 Ok(())
             }
             (Some((name, source)), None) => copy_out(Machine::connect(name)?, source, Path::new(&self.destination)),

@@ -18,6 +18,7 @@ use transom_vm::{
 
 use crate::{
     run::values::{Tty, parse_seconds, parse_user, parse_variable, parse_workdir},
+    tell::tell,
     usage::RUN_FAILED,
 };
 
@@ -92,7 +93,7 @@ impl Exec {
         match self.prepare() {
             Ok(exec) => run_in(&self.name, exec, self.tty, self.timeout, self.json.as_deref()),
             Err(error) => {
-                eprintln!("transom: {error}");
+                tell(error);
                 ExitCode::from(RUN_FAILED)
             }
         }
@@ -143,7 +144,7 @@ pub(crate) fn run_in(
         Err(error) => (Some(error.to_string()), None),
     };
     for text in error.iter().chain(&warning) {
-        eprintln!("transom: {text}");
+        tell(text);
     }
     if let Some(path) = json {
         let warnings: Vec<_> = warning.into_iter().collect();

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transom_vm::keep::{SharedDirectory, State, Status, machines};
 
+use crate::tell::tell;
+
 /// List the machines that `transom run --keep` has started
 ///
 /// Tells also which machines have ended by themselves since the last time, and why. Their names are free then.
@@ -24,14 +26,14 @@ impl Ps {
         let machines = match machines() {
             Ok(machines) => machines,
             Err(error) => {
-                eprintln!("transom: {error}");
+                tell(error);
                 return ExitCode::FAILURE;
             }
         };
         for (name, state) in &machines {
             if let State::Ended(log) = state {
                 let log = log.trim_end();
-                eprintln!("transom: the machine {name} has ended{}{log}", if log.is_empty() { "" } else { ":\n" });
+                tell(format!("the machine {name} has ended{}{log}", if log.is_empty() { "" } else { ":\n" }));
             }
         }
         let text = match self.json {

@@ -13,6 +13,8 @@ use transom_vm::{
     keep::{Machine, ShareRequest, SharedDirectory},
 };
 
+use crate::tell::tell;
+
 /// Add directories to a machine that `transom run --keep` has started, and remove them
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
@@ -55,11 +57,11 @@ impl Share {
         };
         match changed {
             Ok(text) => {
-                eprintln!("transom: {text}");
+                tell(text);
                 ExitCode::SUCCESS
             }
             Err(error) => {
-                eprintln!("transom: {error}");
+                tell(error);
                 ExitCode::FAILURE
             }
         }

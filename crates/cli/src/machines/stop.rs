@@ -8,6 +8,8 @@ use transom_vm::{
     keep::{Machine, State, machines},
 };
 
+use crate::tell::{printable, tell};
+
 /// End machines that `transom run --keep` has started
 ///
 /// Ends the commands in the machine (SIGTERM, after three seconds SIGKILL), writes back what they have written,
@@ -38,7 +40,7 @@ impl Stop {
             false => Ok(self.names.clone()),
         };
         let failed = |error: transom_vm::Error| {
-            eprintln!("transom: {error}");
+            tell(error);
             true
         };
         let any_failed = match names {
@@ -53,7 +55,7 @@ impl Stop {
     }
 
     fn stop(&self, name: &str) -> Result<()> {
-        eprint!("{}", Machine::connect(name)?.stop(self.force)?);
+        eprint!("{}", printable(&Machine::connect(name)?.stop(self.force)?));
         Ok(())
     }
 }

@@ -6,7 +6,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use transom_overlay::{Change, Error, Overlay, Sum, visit_all};
 
-use super::{EXAMPLES, FAILED, Failure, end, escaped, print, summary};
+use super::{EXAMPLES, FAILED, Failure, end, print, summary};
+use crate::tell::path_in_line;
 
 /// List the directories that have an overlay, with what guests have changed
 ///
@@ -39,7 +40,7 @@ impl Overlays {
                 Err(Error::Missing(_)) => "the directory is gone".into(),
                 Err(error) => error.to_string(),
             };
-            text.push_str(&format!("{}: {state}\n", escaped(directory)));
+            text.push_str(&format!("{}: {state}\n", path_in_line(directory)));
         });
         visited.map_err(|error| (error.to_string(), FAILED))?;
         if self.json {

@@ -20,7 +20,7 @@ use super::{
     overlays::{Outcome, Overlays},
     report,
 };
-use crate::{overlay::changes_json, usage::RUN_FAILED};
+use crate::{overlay::changes_json, tell::tell, usage::RUN_FAILED};
 
 /// Exit statuses of `timeout` and `docker run` for their own failures, as opposed to the command's.
 const TIMED_OUT: u8 = 124;
@@ -63,7 +63,7 @@ impl Finish {
         let outcome = match result {
             Ok(outcome) => outcome,
             Err(error) => {
-                eprintln!("transom: {error}");
+                tell(error);
                 return match error {
                     Error::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(FAILED),
                     Error::TimedOut(_) => TIMED_OUT,
@@ -72,11 +72,11 @@ impl Finish {
             }
         };
         for warning in &outcome.warnings {
-            eprintln!("transom: {warning}");
+            tell(warning);
         }
         outcome.dax.iter().for_each(report::dax);
         if self.shows_timings {
-            outcome.notes.iter().for_each(|note| eprintln!("transom: {note}"));
+            outcome.notes.iter().for_each(tell);
             report::timings(&outcome.timings);
         }
         u8::try_from(outcome.exit_code).unwrap_or(FAILED)

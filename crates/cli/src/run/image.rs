@@ -1,32 +1,39 @@
 //! `--root IMAGE`: an image of a container as the guest's root, and what it says about its programs.
 
-use std::{
-    cell::Cell,
-    ffi::OsString,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{cell::Cell, ffi::OsString, path::Path};
 
-use signal_hook::{
-    SigId,
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    flag, low_level,
-};
 use transom_image::{Store, Unpacked, Watch, is_image};
 use transom_vm::{
     CacheMode, Error, Result, Root, ShareArg, User,
     packages::{Cache, OnStderr, Report as _},
 };
 
-use super::values::{home_of, parse_user};
+use super::{
+    signals::Signals,
+    values::{home_of, parse_user},
+};
+use crate::tell::{one_line, path_in_line};
+
+/// An image that is the guest's root, which stays while this exists.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) unpacked: Unpacked,
+    signals: Signals,
+}
+
+impl Image {
+    /// Leaves signals to the guest, which is about to start.
+    pub(super) fn without_signals(self) -> Unpacked {
+        drop(self.signals);
+        self.unpacked
+    }
+}
 
 /// Opens the image that --root names, if it is one, and unpacks it unless it was before.
 ///
 /// # Errors
 /// Returns an error if it cannot be used, and [`Error::Interrupted`] if a signal has come meanwhile.
-pub(super) fn open(root: &ShareArg, cache: &Cache, report: &OnStderr) -> Result<Option<Unpacked>> {
+pub(super) fn open(root: &ShareArg, cache: &Cache, report: &OnStderr) -> Result<Option<Image>> {
     if !is_image(&root.host) {
         return match (&root.image, root.host.exists()) {
             (Some(name), true) => Err(Error::Usage(format!(
@@ -36,16 +43,25 @@ pub(super) fn open(root: &ShareArg, cache: &Cache, report: &OnStderr) -> Result<
             _ => Ok(None),
         };
     }
-    let watch = Progress::new(report, &root.host.to_string_lossy())?;
+    let signals = Signals::note()?;
+    let watch = Progress { report, name: path_in_line(&root.host), len_bytes: Cell::new(0), signals: &signals };
     let opened = Store::at(cache.dir().join("images")).open(&root.host, root.image.as_deref(), &watch);
-    let unpacked = opened.map_err(|error| match (error, watch.signal.load(Ordering::Relaxed)) {
-        (transom_image::Error::Cancelled, signal) => Error::Interrupted(i32::try_from(signal).unwrap_or(SIGINT)),
-        (error, _) => Error::Usage(format!("--root: {error}")),
+    report.clear();
+    let unpacked = opened.map_err(|error| {
+        let text = one_line(&error.to_string());
+        if !signals.has_come() {
+            return Error::Usage(format!("--root: {text}"));
+        }
+        let what_is_left =
+            if let transom_image::Error::Cancelled = error { "; nothing of the image is left" } else { "" };
+        report.say(&format!("transom: {text}{what_is_left}"));
+        signals.let_end().err().unwrap_or(Error::Usage(text))
     })?;
+    signals.let_end()?;
     if unpacked.devices > 0 {
         report.say(&format!("transom: {} device nodes of the image are left out", unpacked.devices));
     }
-    Ok(Some(unpacked))
+    Ok(Some(Image { unpacked, signals }))
 }
 
 /// Returns the root that an image is. Nobody changes it, so that the guest may keep what it has read.
@@ -90,26 +106,7 @@ struct Progress<'a> {
     report: &'a OnStderr,
     name: String,
     len_bytes: Cell<u64>,
-    signal: Arc<AtomicUsize>,
-    handlers: Vec<SigId>,
-}
-
-impl<'a> Progress<'a> {
-    fn new(report: &'a OnStderr, name: &str) -> Result<Self> {
-        let signal = Arc::new(AtomicUsize::new(0));
-        let handle = |number: i32| flag::register_usize(number, Arc::clone(&signal), number.unsigned_abs() as usize);
-        let handlers = [SIGINT, SIGTERM, SIGHUP].into_iter().map(handle).collect::<std::io::Result<_>>();
-        let handlers = handlers.map_err(Error::io("cannot take over the signals"))?;
-        Ok(Self { report, name: name.to_owned(), len_bytes: Cell::new(0), signal, handlers })
-    }
-}
-
-impl Drop for Progress<'_> {
-    fn drop(&mut self) {
-        for handler in self.handlers.drain(..) {
-            low_level::unregister(handler);
-        }
-    }
+    signals: &'a Signals,
 }
 
 impl Watch for Progress<'_> {
@@ -129,7 +126,14 @@ impl Watch for Progress<'_> {
         }
     }
 
+    fn waits_for(&self, path: &Path) {
+        self.report.say(&format!(
+            "transom: waiting for another run, which unpacks or removes the same image and holds {}",
+            path_in_line(path)
+        ));
+    }
+
     fn is_cancelled(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) > 0
+        self.signals.has_come()
     }
 }

@@ -6,19 +6,22 @@
 use std::{
     env,
     io::Read as _,
-    os::unix::process::CommandExt as _,
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Command, ExitCode, Stdio},
     sync::Arc,
+    thread,
 };
 
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::iterator::Signals;
 use transom_vm::{
     Error, Result,
     keep::{self, Claim, Exec, READY},
 };
 
-use super::{Finish, Overlays, Prepared, Run, VmmName, late::LateShares, report};
-use crate::{machines::run_in, usage::RUN_FAILED};
+use super::{Finish, Overlays, Prepared, Run, VmmName, image::Image, late::LateShares, report, signals::ENDING};
+use crate::{machines::run_in, tell::tell, usage::RUN_FAILED};
 
 /// Environment variable that marks the process that keeps the machine.
 const KEEPER_VARIABLE: &str = "TRANSOM_RUN_KEEPER";
@@ -51,7 +54,7 @@ impl Run {
             false => self.start_keeper(&name),
         };
         kept.unwrap_or_else(|error| {
-            eprintln!("transom: {error}");
+            tell(error);
             ExitCode::from(RUN_FAILED)
         })
     }
@@ -65,15 +68,27 @@ impl Run {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         // Signals that the terminal sends to this process's group must not reach the keeper.
         command.process_group(0);
+        // Until the machine is there, those that reach this process are for both.
+        let mut signals = Signals::new(ENDING).map_err(Error::io("cannot take over the signals"))?;
         let mut keeper = command.spawn().map_err(Error::io("cannot start the process that keeps the machine"))?;
+        let (handle, keeper_id) = (signals.handle(), Pid::from_child(&keeper));
+        let forwarding = thread::spawn(move || {
+            for number in signals.forever() {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    let _ = kill_process(keeper_id, signal);
+                }
+            }
+        });
         let mut report = Vec::new();
-        if let Some(pipe) = &mut keeper.stdout {
-            pipe.read_to_end(&mut report).map_err(Error::io("cannot read the report of the keeper"))?;
-        }
+        let read = keeper.stdout.as_mut().map_or(Ok(0), |pipe| pipe.read_to_end(&mut report));
+        handle.close();
+        let _ = forwarding.join();
+        read.map_err(Error::io("cannot read the report of the keeper"))?;
         if report != READY {
             // It has said why.
             let status = keeper.wait().map_err(Error::io("cannot wait for the keeper"))?;
-            return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(RUN_FAILED).into());
+            let code = status.code().or_else(|| Some(128 + status.signal()?));
+            return Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(RUN_FAILED).into());
         }
         if self.command.is_empty() {
             eprintln!("transom: the machine {name} is running: transom exec {name} -- COMMAND, transom stop {name}");
@@ -113,10 +128,11 @@ impl Run {
         let late = LateShares::of(&self);
         let status = match self.prepare() {
             Err(error) => finish.report(Err(error), Overlays::default(), &[]),
-            Ok(Prepared { spec, vmm, overlays, image: _image }) => {
+            Ok(Prepared { spec, vmm, overlays, image }) => {
                 if finish.shows_timings() {
                     report::shares(&spec);
                 }
+                let _image = image.map(Image::without_signals);
                 let result = keep::keep(&spec, vmm.as_ref(), claim, &late);
                 let refused = spec.network.refused();
                 // It holds the locks of the overlays.

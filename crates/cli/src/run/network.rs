@@ -9,6 +9,8 @@ use transom_vm::{
     network::{AllowedHost, Network, Policy, Refused},
 };
 
+use crate::tell::tell;
+
 /// The options.
 #[derive(Debug, Args)]
 pub(super) struct NetworkArgs {
@@ -73,8 +75,8 @@ pub(super) fn report(refused: &[Refused]) {
     for Refused { host, reason, count } in refused {
         let times = if *count == 1 { String::new() } else { format!(", {count} times") };
         match host {
-            Some(host) => eprintln!("transom: network: {host} was refused{times}: {reason}"),
-            None => eprintln!("transom: network: refused{times}: {reason}"),
+            Some(host) => tell(format!("network: {host} was refused{times}: {reason}")),
+            None => tell(format!("network: refused{times}: {reason}")),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Archives and images for tests.
 
-use std::{cell::Cell, fs, io::Write, path::Path};
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::{fs, io::Write, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
@@ -21,34 +23,10 @@ impl Watch for Quiet {
 
     fn advances(&self, _done_bytes: u64) {}
 
+    fn waits_for(&self, _path: &Path) {}
+
     fn is_cancelled(&self) -> bool {
         false
-    }
-}
-
-/// Stops when more than `bytes` were read.
-pub(crate) struct StoppedAfter {
-    bytes: u64,
-    done: Cell<u64>,
-}
-
-impl StoppedAfter {
-    pub(crate) fn bytes(bytes: u64) -> Self {
-        Self { bytes, done: Cell::new(0) }
-    }
-}
-
-impl Watch for StoppedAfter {
-    fn begins(&self, len_bytes: u64) {
-        assert!(len_bytes > self.bytes);
-    }
-
-    fn advances(&self, done_bytes: u64) {
-        self.done.set(done_bytes);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.done.get() > self.bytes
     }
 }
 
@@ -140,7 +118,8 @@ pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     [&frame(first)[..], &skipped, &frame(second)].concat()
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Returns a digest in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -153,8 +132,8 @@ fn decompressed(layer: &[u8]) -> Vec<u8> {
     plain
 }
 
-fn config(architecture: &str, layers: &[Vec<u8>]) -> Vec<u8> {
-    let diff_ids: Vec<_> = layers.iter().map(|layer| format!("sha256:{}", hex(&decompressed(layer)))).collect();
+pub(crate) fn config(architecture: &str, layers: &[Vec<u8>]) -> Vec<u8> {
+    let diff_ids: Vec<_> = layers.iter().map(|layer| format!("sha256:{}", sha256(&decompressed(layer)))).collect();
     let config = json!({
         "architecture": architecture, "os": "linux", "rootfs": { "type": "layers", "diff_ids": diff_ids },
         "config": {
@@ -165,7 +144,7 @@ fn config(architecture: &str, layers: &[Vec<u8>]) -> Vec<u8> {
     config.to_string().into_bytes()
 }
 
-fn this_architecture() -> &'static str {
+pub(crate) fn this_architecture() -> &'static str {
     if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" }
 }
 
@@ -173,7 +152,7 @@ fn this_architecture() -> &'static str {
 pub(crate) fn layout(dir: &Path, layers: &[Vec<u8>], name: &str) {
     fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
     let add = |bytes: &[u8], kind: &str| {
-        let digest = hex(bytes);
+        let digest = sha256(bytes);
         fs::write(dir.join("blobs/sha256").join(&digest), bytes).unwrap();
         json!({ "mediaType": kind, "digest": format!("sha256:{digest}"), "size": bytes.len() })
     };
@@ -217,15 +196,15 @@ fn docker(architecture: &str, layers: &[Vec<u8>], tag: &str) -> Vec<u8> {
     let mut names = Vec::new();
     for layer in layers {
         let plain = decompressed(layer);
-        let name = format!("{}.tar", hex(&plain));
+        let name = format!("{}.tar", sha256(&plain));
         archive.file(&name, 0o644, &plain);
         // Old clients use another name of the file.
-        let linked = format!("{}/layer.tar", hex(name.as_bytes()));
+        let linked = format!("{}/layer.tar", sha256(name.as_bytes()));
         archive.link(EntryType::Symlink, &linked, &format!("../{name}"));
         names.push(linked);
     }
     let config = config(architecture, layers);
-    let name = format!("{}.json", hex(&config));
+    let name = format!("{}.json", sha256(&config));
     archive.file(&name, 0o644, &config);
     let manifest = json!([{ "Config": name, "RepoTags": [tag], "Layers": names }]);
     archive.file("manifest.json", 0o644, manifest.to_string().as_bytes());
