@@ -392,13 +392,13 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 self.watch_edges(vring, thread_id);
                 queue.free_dropped();
             }
+            let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             // A thread that was woken before its ring was stopped must not take what the destination is to have.
             if is_running(vring) {
                 self.server.file_system().take_back();
+                queue.serve_left(vring, &mut worker);
+                queue.serve_arrived(vring, &mut worker);
             }
-            let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.serve_left(vring, &mut worker);
-            queue.serve_arrived(vring, &mut worker);
             queue.run(vring, &mut worker);
         }
         Ok(())
