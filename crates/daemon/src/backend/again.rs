@@ -14,16 +14,10 @@ use transom_host::{
     server::FileSystem,
 };
 use vhost_user_backend::VringT;
-use virtio_queue::{
-    QueueT,
-    desc::{RawDescriptor, split::Descriptor},
-};
-use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
+use virtio_queue::QueueT;
+use vm_memory::{GuestAddress, GuestAddressSpace};
 
-use super::{chain::Chain, queue::Queue, view::MemoryView, vring::Vring, worker::WorkerState};
-
-/// Bytes of a descriptor (virtio 1.3 §2.7.5).
-const DESCRIPTOR_LEN: u64 = 16;
+use super::{chain::Chain, descriptors::Walk, queue::Queue, view::MemoryView, vring::Vring, worker::WorkerState};
 
 impl<F: FileSystem + 'static> Queue<F> {
     /// Serves the requests that came with the state of a migration, once. The ring must run.
@@ -118,53 +112,4 @@ impl<F: FileSystem + 'static> Queue<F> {
 pub(super) fn is_running(vring: &Vring) -> bool {
     let ring = vring.get_ref();
     ring.is_enabled() && ring.get_queue().ready()
-}
-
-/// The descriptors of a chain whose head is known. The crate finds chains through the available ring only, whose entry
-/// may be another's by now.
-struct Walk<'m> {
-    memory: &'m MemoryView<'m>,
-    table: GuestAddress,
-    size: u16,
-    next: Option<u16>,
-    /// How many descriptors may follow, so that a loop ends.
-    left: u16,
-    is_indirect: bool,
-}
-
-impl<'m> Walk<'m> {
-    fn new(memory: &'m MemoryView<'m>, table: GuestAddress, size: u16, head: u16) -> Self {
-        Self { memory, table, size, next: Some(head), left: size, is_indirect: false }
-    }
-
-    /// Enters the table to which `descriptor` refers. Returns `None` if it is not one.
-    fn enter(&mut self, descriptor: Descriptor) -> Option<()> {
-        let len = u64::from(descriptor.len());
-        if self.is_indirect || len % DESCRIPTOR_LEN != 0 {
-            return None;
-        }
-        self.size = u16::try_from(len / DESCRIPTOR_LEN).ok()?;
-        (self.table, self.left, self.next, self.is_indirect) = (descriptor.addr(), self.size, Some(0), true);
-        Some(())
-    }
-}
-
-impl Iterator for Walk<'_> {
-    type Item = Descriptor;
-
-    fn next(&mut self) -> Option<Descriptor> {
-        loop {
-            let index = self.next.take().filter(|&index| index < self.size)?;
-            self.left = self.left.checked_sub(1)?;
-            let at = self.table.0.checked_add(u64::from(index) * DESCRIPTOR_LEN)?;
-            let raw: RawDescriptor = self.memory.read_obj(GuestAddress(at)).ok()?;
-            let descriptor = Descriptor::from(raw);
-            if descriptor.refers_to_indirect_table() {
-                self.enter(descriptor)?;
-                continue;
-            }
-            self.next = descriptor.has_next().then(|| descriptor.next());
-            return Some(descriptor);
-        }
-    }
 }

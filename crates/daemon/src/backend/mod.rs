@@ -1,7 +1,7 @@
 //! The vhost-user back end: accepts one front end after another and answers their requests through a [`Server`].
 //!
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with; [`memory`] chooses what it uses of the
-//! guest's memory, and [`view`] is how a thread accesses it. Each [`queue`] has a [`worker`], which takes chains ([`chain`]) off the ring and serves them itself
+//! guest's memory, and [`view`] is how a thread accesses it. Each [`queue`] has a [`worker`], which takes chains ([`chain`], [`descriptors`]) off the ring and serves them itself
 //! or hands them ([`deferred`]) to the [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a
 //! worker polls its ring before it sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration,
 //! [`again`] serves what a dead process has left in flight, [`device_state`] transfers the session's state, and
@@ -13,6 +13,7 @@ mod access_platform;
 mod again;
 mod chain;
 mod deferred;
+mod descriptors;
 mod device;
 mod device_state;
 mod dirty_log;

@@ -7,7 +7,8 @@
 use std::{cell::Cell, iter::FusedIterator};
 
 use vm_memory::{
-    GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryRegion, Permissions, VolatileSlice,
+    ByteValued, Bytes, GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryRegion, Permissions, VolatileMemory,
+    VolatileSlice,
     guest_memory::{Error, GuestMemoryBackendSliceIterator, GuestMemorySliceIterator},
 };
 
@@ -43,6 +44,14 @@ impl<'m> MemoryView<'m> {
         match self.latest.get().and_then(|region| region.slice(addr, len)).or_else(|| self.search(addr, len)) {
             Some(slice) => Slices::One(Some(slice)),
             None => Slices::Searched(GuestMemoryBackend::get_slices(self.memory, addr, len)),
+        }
+    }
+
+    /// Returns the value at `addr`, or `None` if it is not in the guest's memory.
+    pub(super) fn read<T: ByteValued>(&self, addr: GuestAddress) -> Option<T> {
+        match self.latest.get().and_then(|region| region.slice(addr, size_of::<T>())) {
+            Some(slice) => Some(slice.get_ref(0).ok()?.load()),
+            None => self.read_obj(addr).ok(),
         }
     }
 

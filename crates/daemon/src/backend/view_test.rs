@@ -1,5 +1,3 @@
-use vm_memory::Bytes;
-
 use super::*;
 
 const PAGE: usize = 4096;
@@ -41,7 +39,10 @@ fn what_a_view_writes_is_where_the_memory_has_it() {
     for (value, addr) in [(1u16, 0), (2, 1 << 30), (3, 4094), (4, 4096)] {
         view.write_obj(value, GuestAddress(addr)).unwrap();
         assert_eq!(memory.read_obj::<u16>(GuestAddress(addr)).unwrap(), value);
+        assert_eq!(view.read(GuestAddress(addr)), Some(value));
     }
     view.write_slice(&[7; 8], GuestAddress(4092)).unwrap();
     assert_eq!(memory.read_obj::<[u8; 8]>(GuestAddress(4092)).unwrap(), [7; 8]);
+    assert_eq!(view.read(GuestAddress(4092)), Some([7u8; 8]), "in two regions");
+    assert_eq!(view.read::<u64>(GuestAddress(8190)), None, "past the end");
 }

@@ -16,11 +16,12 @@ use transom_host::{
 use transom_wire::Opcode;
 use vhost_user_backend::VringT;
 use virtio_queue::{QueueOwnedT, QueueT};
-use vm_memory::{GuestAddressSpace, GuestMemoryLoadGuard};
+use vm_memory::{GuestAddress, GuestAddressSpace, GuestMemoryLoadGuard};
 
 use super::{
     GuestRam,
     chain::{Buffers, Chain, Descriptors},
+    descriptors::Walk,
     in_flight::{Interrupted, OfferedTwice, REQUESTS_MAX, Ticket, Waiting},
     poll::RingPoller,
     queue::{Deferred, Queue},
@@ -180,21 +181,22 @@ impl<F: FileSystem + 'static> Queue<F> {
         if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
             return Next::Stopped;
         }
-        let descriptors = match ring.get_queue_mut().iter(view) {
-            Ok(mut chains) => chains.next(),
+        let head = match ring.get_queue_mut().iter(view) {
+            Ok(mut chains) => chains.next().map(|chain| chain.head_index()),
             Err(error) => {
                 self.break_ring(vring, &error);
                 return Next::Stopped;
             }
         };
-        match descriptors {
-            Some(descriptors) => match self.take(ring.get_queue().size(), descriptors.head_index()) {
+        match head {
+            Some(head) => match self.take(ring.get_queue().size(), head) {
                 Ok(ticket) => {
-                    let head = descriptors.head_index();
                     if let Some(slots) = &self.slots {
                         slots.take(head, ring.get_queue().next_avail());
                     }
-                    Next::Chain(Chain::copy(head, descriptors, mem::take(&mut state.descriptors), ticket))
+                    let queue = ring.get_queue();
+                    let walk = Walk::new(view, GuestAddress(queue.desc_table()), queue.size(), head);
+                    Next::Chain(Chain::copy(head, walk, mem::take(&mut state.descriptors), ticket))
                 }
                 Err(error) => {
                     self.break_ring(vring, &error);
