@@ -1,13 +1,13 @@
 //! The vhost-user back end: accepts one front end after another and answers their requests through a [`Server`].
 //!
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with; [`memory`] chooses what it uses of the
-//! guest's memory, and [`view`] is how a thread accesses it. Each [`queue`] has a [`worker`], which takes chains ([`chain`], [`descriptors`]) off the ring and serves them itself
-//! or hands them ([`deferred`]) to the [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a
-//! worker polls its ring before it sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration,
-//! [`again`] serves what a dead process has left in flight, [`device_state`] transfers the session's state, and
-//! [`shmem`] requests mappings from the front end. Locks: a vring's
-//! mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and [`dirty_log`]'s may be taken; none is
-//! held while a request is served.
+//! guest's memory, and [`view`] is how a thread accesses it. Each [`queue`] has a [`worker`], which takes chains
+//! ([`next`], [`chain`], [`descriptors`]) off the ring and serves them itself or hands them ([`deferred`]) to the
+//! [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it
+//! sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration, [`again`] serves what a dead
+//! process has left in flight, [`device_state`] transfers the session's state, and [`shmem`] requests mappings from
+//! the front end. Locks: a vring's mutex (inside the vhost-user-backend crate), within which [`in_flight`]'s and
+//! [`dirty_log`]'s may be taken; none is held while a request is served.
 
 mod access_platform;
 mod again;
@@ -20,6 +20,7 @@ mod dirty_log;
 mod in_flight;
 mod memory;
 mod monitor;
+mod next;
 mod poll;
 mod pool;
 mod queue;

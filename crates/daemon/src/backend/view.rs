@@ -66,7 +66,7 @@ impl<'m> MemoryView<'m> {
 }
 
 impl<'m> Region<'m> {
-    /// Returns the `len` bytes at `addr`, or `None` if some of them are elsewhere or there are none.
+    /// Returns the `len` bytes at `addr`, or `None` if some of them are elsewhere or `len` is 0.
     fn slice(&self, addr: GuestAddress, len: usize) -> Option<VolatileSlice<'m>> {
         let offset = addr.0.checked_sub(self.start)?;
         if len == 0 { None } else { self.bytes.subslice(usize::try_from(offset).ok()?, len).ok() }

@@ -1,9 +1,7 @@
 //! Serves one queue: takes chains off the ring, answers them, puts them back.
 
 use std::{
-    mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    ptr,
     sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
@@ -15,14 +13,14 @@ use transom_host::{
 };
 use transom_wire::Opcode;
 use vhost_user_backend::VringT;
-use virtio_queue::{QueueOwnedT, QueueT};
-use vm_memory::{GuestAddress, GuestAddressSpace, GuestMemoryLoadGuard};
+use virtio_queue::QueueT;
+use vm_memory::{GuestAddressSpace, GuestMemoryLoadGuard};
 
 use super::{
     GuestRam,
     chain::{Buffers, Chain, Descriptors},
-    descriptors::Walk,
-    in_flight::{Interrupted, OfferedTwice, REQUESTS_MAX, Ticket, Waiting},
+    in_flight::{Interrupted, REQUESTS_MAX, Ticket, Waiting},
+    next::Next,
     poll::RingPoller,
     queue::{Deferred, Queue},
     view::MemoryView,
@@ -74,15 +72,6 @@ impl WorkerState {
     }
 }
 
-/// A chain that the driver must not offer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BadHead {
-    #[error("chain {head} is offered on a ring of {size} descriptors")]
-    OutOfRange { head: u16, size: u16 },
-    #[error(transparent)]
-    OfferedTwice(#[from] OfferedTwice),
-}
-
 /// How far a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -90,16 +79,6 @@ pub(super) enum Progress {
     Finished,
     /// Its queue was stopped while it waited for a lock, and goes on.
     ServeAgain,
-}
-
-/// The next item on the ring.
-enum Next {
-    Chain(Chain),
-    Empty,
-    /// The queue is stopped, disabled or broken.
-    Stopped,
-    /// The front end has replaced the guest's memory.
-    MemoryReplaced,
 }
 
 impl<F: FileSystem + 'static> Queue<F> {
@@ -123,7 +102,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             vring.mark_notification(&self.log, &self.memory);
             loop {
                 self.await_rate(view, vring, state);
-                let next = self.next(view, vring, state);
+                let next = self.next(view, vring, &mut state.descriptors);
                 if !matches!(&next, Next::Chain(chain) if !state.must_signal_before(chain)) {
                     Self::signal_used(view, vring, state);
                 }
@@ -170,76 +149,6 @@ impl<F: FileSystem + 'static> Queue<F> {
     fn is_stopped(&self, vring: &Vring) -> bool {
         let ring = vring.get_ref();
         !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up()
-    }
-
-    /// Takes the next chain. It counts as in flight from then on, before any thread can see the queue stopped.
-    fn next(&self, view: &MemoryView<'_>, vring: &Vring, state: &mut WorkerState) -> Next {
-        if !self.is_current(view) {
-            return Next::MemoryReplaced;
-        }
-        let mut ring = vring.get_mut();
-        if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
-            return Next::Stopped;
-        }
-        let head = match ring.get_queue_mut().iter(view) {
-            Ok(mut chains) => chains.next().map(|chain| chain.head_index()),
-            Err(error) => {
-                self.break_ring(vring, &error);
-                return Next::Stopped;
-            }
-        };
-        match head {
-            Some(head) => match self.take(ring.get_queue().size(), head) {
-                Ok(ticket) => {
-                    if let Some(slots) = &self.slots {
-                        slots.take(head, ring.get_queue().next_avail());
-                    }
-                    let queue = ring.get_queue();
-                    let walk = Walk::new(view, GuestAddress(queue.desc_table()), queue.size(), head);
-                    Next::Chain(Chain::copy(head, walk, mem::take(&mut state.descriptors), ticket))
-                }
-                Err(error) => {
-                    self.break_ring(vring, &error);
-                    Next::Stopped
-                }
-            },
-            // The index says that there is an entry, but it cannot be read: without this check the worker would spin.
-            None if is_behind(ring.get_queue(), view) && !ring.get_queue().is_valid(view) => {
-                self.break_ring(vring, &"a part of the ring is not in the guest's memory");
-                Next::Stopped
-            }
-            None => Next::Empty,
-        }
-    }
-
-    /// Counts a chain of a ring of `size` descriptors as in flight.
-    ///
-    /// # Errors
-    /// If the driver offers a chain that does not exist on this ring, or that the device still holds.
-    pub(super) fn take(&self, size: u16, head: u16) -> Result<Ticket, BadHead> {
-        if head >= size {
-            return Err(BadHead::OutOfRange { head, size });
-        }
-        Ok(self.in_flight.begin(head)?)
-    }
-
-    /// Returns whether `view` is of the guest's present memory.
-    fn is_current(&self, view: &MemoryView<'_>) -> bool {
-        ptr::eq(&*self.memory.memory(), view.memory())
-    }
-
-    /// Returns whether the ring has an entry. Also true if the queue is stopped or the memory replaced, so that polling
-    /// ends.
-    fn has_next(&self, view: &MemoryView<'_>, vring: &Vring) -> bool {
-        if !self.is_current(view) {
-            return true;
-        }
-        let vring = vring.get_ref();
-        let queue = vring.get_queue();
-        if !queue.ready() || !vring.is_enabled() || self.is_given_up() {
-            return true;
-        }
-        is_behind(queue, view)
     }
 
     /// Serves `chain`, whose buffers are in `memory`, on this thread, or hands it to a thread that may block. `view` is
@@ -411,9 +320,4 @@ fn notify_driver(view: &MemoryView<'_>, vring: &Vring) {
     if let Err(error) = vring.notify_driver(view) {
         tracing::warn!(%error, "cannot notify the guest");
     }
-}
-
-/// Returns whether the driver has published entries that were not taken yet.
-fn is_behind(queue: &virtio_queue::Queue, view: &MemoryView<'_>) -> bool {
-    queue.avail_idx(view, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
 }
