@@ -14,23 +14,14 @@ use transom_host::{
     server::FileSystem,
 };
 use vhost_user_backend::VringT;
-use virtio_queue::{
-    QueueT,
-    desc::{RawDescriptor, split::Descriptor},
-};
-use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
+use virtio_queue::QueueT;
+use vm_memory::{GuestAddress, GuestAddressSpace};
 
-use super::{GuestRam, chain::Chain, queue::Queue, vring::Vring, worker::WorkerState};
-
-/// Bytes of a descriptor (virtio 1.3 §2.7.5).
-const DESCRIPTOR_LEN: u64 = 16;
+use super::{chain::Chain, descriptors::Walk, queue::Queue, view::MemoryView, vring::Vring, worker::WorkerState};
 
 impl<F: FileSystem + 'static> Queue<F> {
-    /// Serves the requests that came with the state of a migration, once. The ring has to run.
+    /// Serves the requests that came with the state of a migration, once. The ring must run.
     pub(super) fn serve_arrived(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
-        if !is_running(vring) {
-            return;
-        }
         let heads = self.in_flight.take_arrived();
         if heads.is_empty() {
             return;
@@ -44,10 +35,10 @@ impl<F: FileSystem + 'static> Queue<F> {
         heads.into_iter().for_each(|head| self.serve_chain(vring, state, head));
     }
 
-    /// Serves what was left in flight, once. The ring has to run.
+    /// Serves what was left in flight, once. The ring must run.
     pub(super) fn serve_left(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
         let Some(slots) = &self.slots else { return };
-        if !self.has_left.load(Ordering::Acquire) || !is_running(vring) {
+        if !self.has_left.load(Ordering::Acquire) {
             return;
         }
         self.has_left.store(false, Ordering::Release);
@@ -88,8 +79,9 @@ impl<F: FileSystem + 'static> Queue<F> {
     fn serve_again(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState, slots: &QueueSlots, left: Left) {
         match left.stage {
             Stage::Answered(len) | Stage::Publishing(len, _) => {
-                let logged = (&*self.log, &self.memory);
-                if let Err(error) = vring.add_used_logged(left.head, len, logged, Some(slots), || {}) {
+                let (memory, logged) = (self.memory.memory(), (&*self.log, &self.memory));
+                let view = MemoryView::new(&memory);
+                if let Err(error) = vring.add_used_logged(left.head, len, &view, logged, Some(slots), || {}) {
                     self.break_ring(vring, &error);
                 }
             }
@@ -100,72 +92,18 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// Serves a chain that was taken off the ring by another daemon.
     fn serve_chain(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState, head: u16) {
         let memory = self.memory.memory();
+        let view = MemoryView::new(&memory);
         let (table, size) = {
             let ring = vring.get_ref();
             (GuestAddress(ring.get_queue().desc_table()), ring.get_queue().size())
         };
         match self.take(size, head) {
             Ok(ticket) => {
-                let walk = Walk::new(&memory, table, size, head);
+                let walk = Walk::new(&view, table, size, head);
                 let chain = Chain::copy(head, walk, mem::take(state.descriptors()), ticket);
-                self.serve(vring, chain, state);
+                self.serve((&memory, &view), vring, chain, state);
             }
             Err(error) => self.break_ring(vring, &error),
-        }
-    }
-}
-
-/// Returns whether the front end has started the ring, and not stopped or disabled it.
-fn is_running(vring: &Vring) -> bool {
-    let ring = vring.get_ref();
-    ring.is_enabled() && ring.get_queue().ready()
-}
-
-/// The descriptors of a chain whose head is known. The crate finds chains through the available ring only, whose entry
-/// may be another's by now.
-struct Walk<'m> {
-    memory: &'m GuestRam,
-    table: GuestAddress,
-    size: u16,
-    next: Option<u16>,
-    /// How many descriptors may follow, so that a loop ends.
-    left: u16,
-    is_indirect: bool,
-}
-
-impl<'m> Walk<'m> {
-    fn new(memory: &'m GuestRam, table: GuestAddress, size: u16, head: u16) -> Self {
-        Self { memory, table, size, next: Some(head), left: size, is_indirect: false }
-    }
-
-    /// Enters the table to which `descriptor` refers. Returns `None` if it is not one.
-    fn enter(&mut self, descriptor: Descriptor) -> Option<()> {
-        let len = u64::from(descriptor.len());
-        if self.is_indirect || len % DESCRIPTOR_LEN != 0 {
-            return None;
-        }
-        self.size = u16::try_from(len / DESCRIPTOR_LEN).ok()?;
-        (self.table, self.left, self.next, self.is_indirect) = (descriptor.addr(), self.size, Some(0), true);
-        Some(())
-    }
-}
-
-impl Iterator for Walk<'_> {
-    type Item = Descriptor;
-
-    fn next(&mut self) -> Option<Descriptor> {
-        loop {
-            let index = self.next.take().filter(|&index| index < self.size)?;
-            self.left = self.left.checked_sub(1)?;
-            let at = self.table.0.checked_add(u64::from(index) * DESCRIPTOR_LEN)?;
-            let raw: RawDescriptor = self.memory.read_obj(GuestAddress(at)).ok()?;
-            let descriptor = Descriptor::from(raw);
-            if descriptor.refers_to_indirect_table() {
-                self.enter(descriptor)?;
-                continue;
-            }
-            self.next = descriptor.has_next().then(|| descriptor.next());
-            return Some(descriptor);
         }
     }
 }

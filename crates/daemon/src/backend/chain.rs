@@ -8,9 +8,9 @@ use std::time::Instant;
 use transom_host::server::{GuestSlices, SLICES_INLINE};
 use transom_wire::limits::DATA_LEN_MAX;
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{GuestAddress, GuestMemoryBackend};
+use vm_memory::GuestAddress;
 
-use super::{GuestRam, dirty_log, in_flight::Ticket};
+use super::{GuestRam, dirty_log, in_flight::Ticket, view::MemoryView};
 
 /// The longest chain accepted: a request's arguments, its reply's header, 256 pages of data, and a margin for drivers
 /// that split buffers further. Bounds the cost of a chain in flight, and is the most that preadv(2) takes at once. An
@@ -106,7 +106,7 @@ impl Chain {
     }
 
     /// Resolves the buffers in `memory` and appends them to `buffers`, which must be empty.
-    pub(super) fn resolve<'m>(&self, memory: &'m GuestRam, buffers: &mut Buffers<'m>) {
+    pub(super) fn resolve<'m>(&self, memory: &MemoryView<'m>, buffers: &mut Buffers<'m>) {
         let Descriptors { readable, writable } = &self.descriptors;
         buffers.is_bad = self.is_malformed;
         buffers.is_bad |= resolve_into(memory, readable, &mut buffers.readable).is_err();
@@ -128,12 +128,12 @@ impl Descriptors {
 
 /// Resolves `from` until the first buffer that is not in guest memory.
 fn resolve_into<'m>(
-    memory: &'m GuestRam,
+    memory: &MemoryView<'m>,
     pieces: &[Piece],
     slices: &mut GuestSlices<'m>,
 ) -> Result<(), vm_memory::GuestMemoryError> {
     for piece in pieces {
-        for slice in GuestMemoryBackend::get_slices(memory, piece.addr, piece.len) {
+        for slice in memory.slices(piece.addr, piece.len) {
             slices.push(slice?);
         }
     }

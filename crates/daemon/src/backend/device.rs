@@ -398,11 +398,12 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 self.watch_edges(vring, thread_id);
                 queue.free_dropped();
             }
-            // A thread that was woken before its ring was stopped must not take what the destination is to have.
-            vring.unless_stopped(|| queue.goes_on_here());
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.serve_left(vring, &mut worker);
-            queue.serve_arrived(vring, &mut worker);
+            // A thread that was woken before its ring was stopped must not take what the destination is to have.
+            if vring.unless_stopped(|| queue.goes_on_here()) {
+                queue.serve_left(vring, &mut worker);
+                queue.serve_arrived(vring, &mut worker);
+            }
             queue.run(vring, &mut worker);
         }
         Ok(())

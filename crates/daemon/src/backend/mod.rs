@@ -1,25 +1,28 @@
 //! The vhost-user back end: accepts one front end after another and answers their requests through a [`Server`].
 //!
 //! [`serve`] is the entry. [`device`] is what a front end negotiates with; [`memory`] chooses what it uses of the
-//! guest's memory. Each [`queue`] has a [`worker`], which takes chains ([`chain`]) off the ring and serves them itself
-//! or hands them ([`deferred`]) to the [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a
-//! worker polls its ring before it sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration,
-//! [`again`] serves what a dead process has left in flight, [`device_state`] transfers the session's state unless the
-//! guest goes on here ([`attempt`]), and [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside
-//! the vhost-user-backend crate), within which those of [`in_flight`], [`dirty_log`] and [`attempt`] may be taken; none
-//! is held while a request is served.
+//! guest's memory, and [`view`] is how a thread accesses it. Each [`queue`] has a [`worker`], which takes chains
+//! ([`next`], [`chain`], [`descriptors`]) off the ring and serves them itself or hands them ([`deferred`]) to the
+//! [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it
+//! sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration, [`again`] serves what a dead
+//! process has left in flight, [`device_state`] transfers the session's state unless the guest goes on here
+//! ([`attempt`]), and [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside the
+//! vhost-user-backend crate), within which those of [`in_flight`], [`dirty_log`] and [`attempt`] may be taken; none is
+//! held while a request is served.
 
 mod access_platform;
 mod again;
 mod attempt;
 mod chain;
 mod deferred;
+mod descriptors;
 mod device;
 mod device_state;
 mod dirty_log;
 mod in_flight;
 mod memory;
 mod monitor;
+mod next;
 mod poll;
 mod pool;
 mod queue;
@@ -27,6 +30,7 @@ mod rate;
 mod shmem;
 mod spares;
 mod versions;
+mod view;
 mod vring;
 mod worker;
 

@@ -23,6 +23,7 @@ use super::{
     Memory,
     dirty_log::{self, DirtyLog},
     in_flight::InFlight,
+    view::MemoryView,
 };
 
 /// Length of the used ring's flags and index (virtio 1.3 §2.7.8).
@@ -47,12 +48,14 @@ pub(super) struct Vring {
 }
 
 impl Vring {
-    /// Puts the chain `head` on the used ring. If `log` is on, marks the entry, and calls `written` before, which marks
-    /// the chain's buffers. Records both steps in `slots`. `memory` must be the device's, whose regions have logs.
+    /// Puts the chain `head` on the used ring, which is in `view`. If `log` is on, marks the entry, and calls `written`
+    /// before, which marks the chain's buffers. Records both steps in `slots`. `memory` must be the device's, whose
+    /// regions have logs.
     pub(super) fn add_used_logged(
         &self,
         head: u16,
         len: u32,
+        view: &MemoryView<'_>,
         (log, memory): (&DirtyLog, &Memory),
         slots: Option<&QueueSlots>,
         written: impl FnOnce(),
@@ -67,7 +70,7 @@ impl Vring {
         if let Some(slots) = slots {
             slots.publish(head, index);
         }
-        ring.add_used(head, len)?;
+        ring.get_queue_mut().add_used(view, head, len)?;
         if let Some(slots) = slots {
             slots.free(head);
         }
@@ -78,6 +81,16 @@ impl Vring {
             dirty_log::mark(&memory, GuestAddress(used), USED_HEADER_LEN);
         }
         Ok(())
+    }
+
+    /// Notifies the driver of all chains that are back on the ring, which is in `view`, if it asked for that. Also
+    /// notifies if that cannot be read.
+    pub(super) fn notify_driver(&self, view: &MemoryView<'_>) -> io::Result<()> {
+        let mut ring = self.ring.get_mut();
+        if !ring.get_queue_mut().needs_notification(view).unwrap_or(true) {
+            return Ok(());
+        }
+        accept_full(ring.signal_used_queue())
     }
 
     /// Marks what enabling or disabling notifications has written, if `log` is on: the flags, or the event index behind
@@ -92,12 +105,15 @@ impl Vring {
         }
     }
 
-    /// Calls `step` unless the front end has stopped or disabled the ring, which has to wait for the end of the step.
-    pub(super) fn unless_stopped(&self, step: impl FnOnce()) {
+    /// Calls `step` and returns true, unless the front end has stopped or disabled the ring, which has to wait for the
+    /// end of the step.
+    pub(super) fn unless_stopped(&self, step: impl FnOnce()) -> bool {
         let ring = self.ring.get_ref();
-        if ring.is_enabled() && ring.get_queue().ready() {
+        let is_running = ring.is_enabled() && ring.get_queue().ready();
+        if is_running {
             step();
         }
+        is_running
     }
 
     /// Lets requests of `in_flight` that a stop has set aside go on when this ring starts again.
@@ -196,12 +212,8 @@ impl VringT<Memory> for Vring {
         self.ring.set_call(file);
     }
 
-    /// Notifies the driver. A full pipe counts as success, since it wakes its reader anyway.
     fn signal_used_queue(&self) -> io::Result<()> {
-        match self.ring.signal_used_queue() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            result => result,
-        }
+        accept_full(self.ring.signal_used_queue())
     }
 
     fn get_ref(&self) -> <Self as VringStateGuard<'_, Memory>>::G {
@@ -286,6 +298,14 @@ impl VringT<Memory> for Vring {
             never_block(file);
         }
         *self.error.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+}
+
+/// A full pipe counts as notified, since it wakes its reader anyway.
+fn accept_full(notified: io::Result<()>) -> io::Result<()> {
+    match notified {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        result => result,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Serves one queue: takes chains off the ring, answers them, puts them back.
 
 use std::{
-    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
     thread,
@@ -14,15 +13,17 @@ use transom_host::{
 };
 use transom_wire::Opcode;
 use vhost_user_backend::VringT;
-use virtio_queue::{QueueOwnedT, QueueT};
-use vm_memory::GuestAddressSpace;
+use virtio_queue::QueueT;
+use vm_memory::{GuestAddressSpace, GuestMemoryLoadGuard};
 
 use super::{
     GuestRam,
     chain::{Buffers, Chain, Descriptors},
-    in_flight::{Interrupted, OfferedTwice, REQUESTS_MAX, Ticket, Waiting},
+    in_flight::{Interrupted, REQUESTS_MAX, Ticket, Waiting},
+    next::Next,
     poll::RingPoller,
     queue::{Deferred, Queue},
+    view::MemoryView,
     vring::Vring,
 };
 
@@ -71,15 +72,6 @@ impl WorkerState {
     }
 }
 
-/// A chain that the driver must not offer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BadHead {
-    #[error("chain {head} is offered on a ring of {size} descriptors")]
-    OutOfRange { head: u16, size: u16 },
-    #[error(transparent)]
-    OfferedTwice(#[from] OfferedTwice),
-}
-
 /// How far a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -89,27 +81,30 @@ pub(super) enum Progress {
     ServeAgain,
 }
 
-/// The next item on the ring.
-enum Next {
-    Chain(Chain),
-    Empty,
-    /// The queue is stopped, disabled or broken.
-    Stopped,
-}
-
 impl<F: FileSystem + 'static> Queue<F> {
     /// Serves what is on the ring, polls for more, and returns once the next request will kick.
     pub(super) fn run(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
         state.poller.record_sleep();
+        while !self.run_in(&self.memory.memory(), vring, state) {}
+    }
+
+    /// Does that while the guest's memory is `memory`. Returns false if the front end has replaced it.
+    fn run_in(
+        self: &Arc<Self>,
+        memory: &GuestMemoryLoadGuard<GuestRam>,
+        vring: &Vring,
+        state: &mut WorkerState,
+    ) -> bool {
+        let view = &MemoryView::new(memory);
         loop {
             // If kicks cannot be suppressed, they only cost time.
-            let _ = vring.disable_notification();
+            let _ = vring.get_mut().get_queue_mut().disable_notification(view);
             vring.mark_notification(&self.log, &self.memory);
             loop {
-                self.await_rate(vring, state);
-                let next = self.next(vring, state);
+                self.await_rate(view, vring, state);
+                let next = self.next(view, vring, &mut state.descriptors);
                 if !matches!(&next, Next::Chain(chain) if !state.must_signal_before(chain)) {
-                    Self::signal_used(vring, state);
+                    Self::signal_used(view, vring, state);
                 }
                 match next {
                     Next::Chain(chain) => {
@@ -117,29 +112,33 @@ impl<F: FileSystem + 'static> Queue<F> {
                         if let Some(rate) = &self.rate {
                             rate.charge(chain.len_bytes(), chain.taken_at);
                         }
-                        self.serve(vring, chain, state);
+                        self.serve((memory, view), vring, chain, state);
                     }
-                    Next::Stopped => return,
-                    Next::Empty if state.poller.poll_until(|| self.has_next(vring)) => {}
+                    Next::Stopped => return true,
+                    Next::MemoryReplaced => return false,
+                    Next::Empty if state.poller.poll_until(|| self.has_next(view, vring)) => {}
                     Next::Empty => break,
                 }
             }
-            let has_more = vring.enable_notification();
+            let has_more = vring.get_mut().get_queue_mut().enable_notification(view);
             vring.mark_notification(&self.log, &self.memory);
             match has_more {
                 Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => return self.break_ring(vring, &error),
+                Ok(false) => return true,
+                Err(error) => {
+                    self.break_ring(vring, &error);
+                    return true;
+                }
             }
         }
     }
 
     /// Waits until the guest may have another request served, or the queue is stopped.
-    fn await_rate(&self, vring: &Vring, state: &mut WorkerState) {
+    fn await_rate(&self, view: &MemoryView<'_>, vring: &Vring, state: &mut WorkerState) {
         let Some(rate) = &self.rate else { return };
         while let Some(delay) = rate.delay(Instant::now()) {
             // The driver may wait for what was served before.
-            Self::signal_used(vring, state);
+            Self::signal_used(view, vring, state);
             if self.is_stopped(vring) {
                 return;
             }
@@ -152,71 +151,18 @@ impl<F: FileSystem + 'static> Queue<F> {
         !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up()
     }
 
-    /// Takes the next chain. It counts as in flight from then on, before any thread can see the queue stopped.
-    fn next(&self, vring: &Vring, state: &mut WorkerState) -> Next {
-        let memory = self.memory.memory();
-        let mut ring = vring.get_mut();
-        if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
-            return Next::Stopped;
-        }
-        let descriptors = match ring.get_queue_mut().iter(&*memory) {
-            Ok(mut chains) => chains.next(),
-            Err(error) => {
-                self.break_ring(vring, &error);
-                return Next::Stopped;
-            }
-        };
-        match descriptors {
-            Some(descriptors) => match self.take(ring.get_queue().size(), descriptors.head_index()) {
-                Ok(ticket) => {
-                    let head = descriptors.head_index();
-                    if let Some(slots) = &self.slots {
-                        slots.take(head, ring.get_queue().next_avail());
-                    }
-                    Next::Chain(Chain::copy(head, descriptors, mem::take(&mut state.descriptors), ticket))
-                }
-                Err(error) => {
-                    self.break_ring(vring, &error);
-                    Next::Stopped
-                }
-            },
-            // The index says that there is an entry, but it cannot be read: without this check the worker would spin.
-            None if is_behind(ring.get_queue(), &memory) && !ring.get_queue().is_valid(&*memory) => {
-                self.break_ring(vring, &"a part of the ring is not in the guest's memory");
-                Next::Stopped
-            }
-            None => Next::Empty,
-        }
-    }
-
-    /// Counts a chain of a ring of `size` descriptors as in flight.
-    ///
-    /// # Errors
-    /// If the driver offers a chain that does not exist on this ring, or that the device still holds.
-    pub(super) fn take(&self, size: u16, head: u16) -> Result<Ticket, BadHead> {
-        if head >= size {
-            return Err(BadHead::OutOfRange { head, size });
-        }
-        Ok(self.in_flight.begin(head)?)
-    }
-
-    /// Returns whether the ring has an entry. Also true if the queue is stopped, so that polling ends.
-    fn has_next(&self, vring: &Vring) -> bool {
-        let memory = self.memory.memory();
-        let vring = vring.get_ref();
-        let queue = vring.get_queue();
-        if !queue.ready() || !vring.is_enabled() || self.is_given_up() {
-            return true;
-        }
-        is_behind(queue, &memory)
-    }
-
-    /// Serves `chain` on this thread, or hands it to a thread that may block.
-    pub(super) fn serve(self: &Arc<Self>, vring: &Vring, chain: Chain, state: &mut WorkerState) {
-        let memory = self.memory.memory();
-        let target = match self.answer(&memory, &chain, &mut state.scratch, BlockingMode::MustNotBlock) {
+    /// Serves `chain`, whose buffers are in `memory`, on this thread, or hands it to a thread that may block. `view` is
+    /// of the same memory.
+    pub(super) fn serve(
+        self: &Arc<Self>,
+        (memory, view): (&GuestMemoryLoadGuard<GuestRam>, &MemoryView<'_>),
+        vring: &Vring,
+        chain: Chain,
+        state: &mut WorkerState,
+    ) {
+        let target = match self.answer(view, &chain, &mut state.scratch, BlockingMode::MustNotBlock) {
             ServeOutcome::Done(done) => {
-                self.put_back(vring, &memory, &chain, done);
+                self.put_back(view, vring, memory, &chain, done);
                 let taken_at = chain.taken_at;
                 let (ticket, descriptors) = chain.into_parts();
                 state.descriptors = descriptors;
@@ -243,20 +189,20 @@ impl<F: FileSystem + 'static> Queue<F> {
         match (handed_on, target) {
             (Ok(()), _) => {
                 if self.in_flight.count() >= REQUESTS_MAX {
-                    Self::signal_used(vring, state);
+                    Self::signal_used(view, vring, state);
                     self.in_flight.wait_for_room();
                 }
             }
             // Without a pool, this thread waits for the disk. It never waits for another lock owner.
             (Err(request), ExecutionTarget::Pool) => {
-                Self::signal_used(vring, state);
-                self.serve_waiting(vring, &memory, &request.chain, &mut state.scratch, None);
+                Self::signal_used(view, vring, state);
+                self.serve_waiting(vring, memory, &request.chain, &mut state.scratch, None);
             }
             (Err(request), ExecutionTarget::OwnThread(_)) => {
                 let mut buffers = Buffers::default();
-                request.chain.resolve(&memory, &mut buffers);
+                request.chain.resolve(view, &mut buffers);
                 let done = self.server.refuse(&buffers.readable, &buffers.writable, Errno::NOLCK);
-                self.finish(vring, &memory, &request.chain, done);
+                self.finish(vring, memory, &request.chain, done);
             }
         }
     }
@@ -276,7 +222,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         if self.is_given_up() {
             return Progress::Finished;
         }
-        let done = match self.answer(memory, chain, scratch, BlockingMode::MayBlock) {
+        let view = MemoryView::new(memory);
+        let done = match self.answer(&view, chain, scratch, BlockingMode::MayBlock) {
             ServeOutcome::Done(done) => done,
             ServeOutcome::Defer(_) => unreachable!("a request that may block is not deferred"),
         };
@@ -300,9 +247,15 @@ impl<F: FileSystem + 'static> Queue<F> {
         Progress::Finished
     }
 
-    fn answer(&self, memory: &GuestRam, chain: &Chain, scratch: &mut Scratch, blocking: BlockingMode) -> ServeOutcome {
+    fn answer(
+        &self,
+        view: &MemoryView<'_>,
+        chain: &Chain,
+        scratch: &mut Scratch,
+        blocking: BlockingMode,
+    ) -> ServeOutcome {
         let mut buffers = Buffers::default();
-        chain.resolve(memory, &mut buffers);
+        chain.resolve(view, &mut buffers);
         if buffers.is_bad {
             return ServeOutcome::Done(self.server.refuse(&buffers.readable, &buffers.writable, Errno::FAULT));
         }
@@ -320,12 +273,15 @@ impl<F: FileSystem + 'static> Queue<F> {
     }
 
     fn finish(&self, vring: &Vring, memory: &GuestRam, chain: &Chain, done: Done) {
-        self.put_back(vring, memory, chain, done);
-        notify_driver(vring);
+        // The ring is where the guest's memory is now.
+        let current = self.memory.memory();
+        let view = MemoryView::new(&current);
+        self.put_back(&view, vring, memory, chain, done);
+        notify_driver(&view, vring);
     }
 
-    /// Returns the chain, whose buffers are in `memory`, to the driver.
-    fn put_back(&self, vring: &Vring, memory: &GuestRam, chain: &Chain, done: Done) {
+    /// Returns the chain, whose buffers are in `memory`, to the driver. The ring is in `view`.
+    fn put_back(&self, view: &MemoryView<'_>, vring: &Vring, memory: &GuestRam, chain: &Chain, done: Done) {
         self.monitor.finished(chain, &done);
         let is_copy = done.opcode == Some(Opcode::CopyFileRange as u32);
         if let Some(rate) = self.rate.as_ref().filter(|_| is_copy) {
@@ -339,14 +295,14 @@ impl<F: FileSystem + 'static> Queue<F> {
         self.in_flight.give_back(chain.head);
         let written = || chain.mark_written(memory);
         let logged = (&*self.log, &self.memory);
-        if let Err(error) = vring.add_used_logged(chain.head, done.used_len_bytes, logged, slots, written) {
+        if let Err(error) = vring.add_used_logged(chain.head, done.used_len_bytes, view, logged, slots, written) {
             self.break_ring(vring, &error);
         }
     }
 
-    fn signal_used(vring: &Vring, state: &mut WorkerState) {
+    fn signal_used(view: &MemoryView<'_>, vring: &Vring, state: &mut WorkerState) {
         if let Some(_in_flight) = state.pending_signal.take() {
-            notify_driver(vring);
+            notify_driver(view, vring);
         }
     }
 
@@ -360,15 +316,8 @@ impl<F: FileSystem + 'static> Queue<F> {
 }
 
 /// Notifies the driver of all chains that are back on the ring, if it asked for that.
-fn notify_driver(vring: &Vring) {
-    if vring.needs_notification().unwrap_or(true)
-        && let Err(error) = vring.signal_used_queue()
-    {
+fn notify_driver(view: &MemoryView<'_>, vring: &Vring) {
+    if let Err(error) = vring.notify_driver(view) {
         tracing::warn!(%error, "cannot notify the guest");
     }
-}
-
-/// Returns whether the driver has published entries that were not taken yet.
-fn is_behind(queue: &virtio_queue::Queue, memory: &GuestRam) -> bool {
-    queue.avail_idx(memory, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
 }

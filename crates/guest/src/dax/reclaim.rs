@@ -12,7 +12,7 @@ use transom_wire::NodeId;
 
 use super::{
     RANGE_LEN, Window,
-    admission::Admission,
+    admission::{Admission, WORTH_MIN},
     window::{Pool, count},
 };
 use crate::{
@@ -37,6 +37,17 @@ pub(super) struct FreeRange {
 }
 
 impl<P: Platform> Window<P> {
+    /// Returns whether a small file of which nothing is mapped should be, although slots may be free: it was requested
+    /// as often as a mapping costs, or saves as many requests now.
+    pub(crate) fn pays_for(&self, node: NodeId, requests: u32, now_ns: u64) -> bool {
+        self.admission.tick(now_ns);
+        let pays = self.admission.ask(node, 0, requests) >= WORTH_MIN;
+        if !pays {
+            count(&self.tally.denied);
+        }
+        pays
+    }
+
     /// Returns a slot for the range `index` of `inode`, for which there are `worth` requests now, and the range's
     /// initial count of uses.
     pub(super) fn take_range(

@@ -82,7 +82,7 @@ pub struct WindowCounts {
     pub replaced: u64,
     /// Ranges that were unmapped because little was free.
     pub reclaimed: u64,
-    /// Times that a range was requested but did not deserve another's slot, or that no slot was available.
+    /// Times that a range was requested but did not deserve a slot, or that none was available.
     pub denied: u64,
     /// Mappings that the server refused.
     pub refused: u64,

@@ -1,7 +1,8 @@
 //! Reading and writing through the window.
 //!
 //! Bytes below the known size are copied. The rest, and ranges that are not mapped now, go by requests, which see the
-//! same pages on the server. Nothing else of a mapped file is cached.
+//! same pages on the server. So do accesses to a small file until a mapping pays: most are read once. Nothing else of a
+//! mapped file is cached.
 //!
 //! A copy changes neither times nor set-id bits. So the first write of an open file is a request, and then one every
 //! [`TOUCH_NS`], for which the server does both. For copies after the last of these, a SETATTR is sent before the file
@@ -25,6 +26,9 @@ use crate::{
 
 /// Precision of times: about that of a kernel that counts ticks, and it costs half a percent of the speed of requests.
 const TOUCH_NS: u64 = 10_000_000;
+/// A file with fewer bytes is mapped only if that saves requests: the size from which the daemon has Linux map files
+/// (`--dax-policy auto`).
+const SMALL_BYTES: u64 = 256 << 10;
 /// How long the size of a file is valid for copies if attributes are not cached: Linux's default, one second.
 const SIZE_HOLDS_NS: u64 = 1_000_000_000;
 
@@ -71,8 +75,11 @@ impl<P: Platform> OpenFile<P> {
 
     /// Reads by copying what is in the window, and the rest by requests.
     pub(super) fn read_mapped(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
-        let size = self.copied_size(caller)?;
         let is_sequential = self.stream.end.swap(offset + bytes.len() as u64, Ordering::Relaxed) == offset;
+        if !self.is_worth_mapping(offset, bytes.len(), is_sequential) {
+            return self.read_through(caller, offset, bytes);
+        }
+        let size = self.copied_size(caller)?;
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -110,7 +117,12 @@ impl<P: Platform> OpenFile<P> {
     pub(super) fn write_mapped(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let end = offset + bytes.len() as u64;
         let is_sequential = self.stream.end.swap(end, Ordering::Relaxed) == offset;
-        if bytes.is_empty() || self.flags() & O_DSYNC != 0 || self.is_touch_due() || end > self.copied_size(caller)? {
+        if bytes.is_empty()
+            || self.flags() & O_DSYNC != 0
+            || self.is_touch_due()
+            || !self.is_worth_mapping(offset, bytes.len(), is_sequential)
+            || end > self.copied_size(caller)?
+        {
             return self.write_requested(caller, offset, bytes);
         }
         let mut done = 0;
@@ -151,6 +163,20 @@ impl<P: Platform> OpenFile<P> {
         inode.mapped.size.fetch_max(offset + written as u64, Ordering::Relaxed);
         self.stream.wrote_at_ns.store(inode.now_ns().max(1), Ordering::Relaxed);
         Ok(written)
+    }
+
+    /// Returns whether an access should use the window: the file is large, something of it is mapped, or that pays.
+    fn is_worth_mapping(&self, offset: u64, len: usize, is_sequential: bool) -> bool {
+        let inode = self.inode();
+        let Some(ranges) = inode.ranges() else { return false };
+        // Either may be out of date, and they say only what is likely.
+        let size = inode.attributes.lock().last_size().max(inode.mapped.size.load(Ordering::Relaxed));
+        if size >= SMALL_BYTES || !ranges.is_empty() {
+            return true;
+        }
+        // A sequential reader will need all of it.
+        let requests = if is_sequential { size.saturating_sub(offset).div_ceil(len.max(1) as u64).max(1) } else { 1 };
+        ranges.window().pays_for(inode.nodeid(), requests as u32, inode.now_ns())
     }
 
     /// Runs `copy` on the range that `offset` lies in. Returns false without a range now, or without a page in it.

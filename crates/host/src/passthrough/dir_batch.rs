@@ -25,6 +25,11 @@ pub(super) struct Entry<'a> {
 }
 
 impl Batch {
+    /// Creates a batch for the entries of one call, whose buffer had `len` bytes: none takes more here than there.
+    pub(super) fn with_room(len: usize) -> Self {
+        Self { bytes: Vec::with_capacity(len), first: 0 }
+    }
+
     /// Adds an entry at the end.
     pub(super) fn push(&mut self, entry: &RawDirEntry<'_>) {
         let name = entry.file_name().to_bytes();
@@ -67,11 +72,11 @@ impl Batch {
     fn push_entry(&mut self, entry: Entry<'_>) {
         // On every file system, a name has at most 255 characters of at most 6 bytes.
         let Ok(len) = u16::try_from(entry.name.len()) else { return };
-        self.bytes.extend(entry.ino.to_ne_bytes());
-        self.bytes.extend(entry.off.to_ne_bytes());
-        self.bytes.extend(len.to_ne_bytes());
+        self.bytes.extend_from_slice(&entry.ino.to_ne_bytes());
+        self.bytes.extend_from_slice(&entry.off.to_ne_bytes());
+        self.bytes.extend_from_slice(&len.to_ne_bytes());
         self.bytes.push(entry.type_);
-        self.bytes.extend(entry.name);
+        self.bytes.extend_from_slice(entry.name);
     }
 }
 

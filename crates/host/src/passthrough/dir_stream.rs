@@ -129,7 +129,7 @@ impl Reader<'_> {
     fn read_batch(&mut self) -> Result<(), Errno> {
         let mut buffer = [MaybeUninit::uninit(); BATCH_LEN];
         let mut entries = RawDir::new(&self.stream.fd, &mut buffer);
-        let mut batch = Batch::default();
+        let mut batch = Batch::with_room(BATCH_LEN);
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 // The directory was removed while it was open, so it is empty.

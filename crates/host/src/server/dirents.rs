@@ -10,6 +10,9 @@ use zerocopy::IntoBytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
+/// What the length of each entry is a multiple of (`FUSE_DIRENT_ALIGN`).
+const ALIGN: usize = 8;
+
 /// Gathers entries for READDIR.
 #[derive(Default)]
 pub struct Dirents {
@@ -55,7 +58,8 @@ impl Dirents {
         self.bytes.extend_from_slice(before);
         self.bytes.extend_from_slice(dirent.as_bytes());
         self.bytes.extend_from_slice(name);
-        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let padding = self.bytes.len().next_multiple_of(ALIGN) - self.bytes.len();
+        self.bytes.extend_from_slice(&[0; ALIGN][..padding]);
     }
 }
 

@@ -11,6 +11,7 @@ mod huge;
 mod limits;
 mod mapped;
 mod race;
+mod small;
 
 use std::{path::Path, sync::Arc};
 

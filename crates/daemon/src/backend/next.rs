@@ -1,0 +1,113 @@
+//! Takes the next chain off a ring.
+
+use std::{mem, ptr, sync::atomic::Ordering};
+
+use transom_host::server::FileSystem;
+use vhost_user_backend::VringT;
+use virtio_queue::{QueueOwnedT, QueueT};
+use vm_memory::{GuestAddress, GuestAddressSpace};
+
+use super::{
+    chain::{Chain, Descriptors},
+    descriptors::Walk,
+    in_flight::{OfferedTwice, Ticket},
+    queue::Queue,
+    view::MemoryView,
+    vring::Vring,
+};
+
+/// A chain that the driver must not offer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadHead {
+    #[error("chain {head} is offered on a ring of {size} descriptors")]
+    OutOfRange { head: u16, size: u16 },
+    #[error(transparent)]
+    OfferedTwice(#[from] OfferedTwice),
+}
+
+/// The next item on the ring.
+pub(super) enum Next {
+    Chain(Chain),
+    Empty,
+    /// The queue is stopped, disabled or broken.
+    Stopped,
+    /// The front end has replaced the guest's memory.
+    MemoryReplaced,
+}
+
+impl<F: FileSystem + 'static> Queue<F> {
+    /// Takes the next chain, whose descriptors are copied into `memory`. It counts as in flight from then on, before any thread can see the queue stopped.
+    pub(super) fn next(&self, view: &MemoryView<'_>, vring: &Vring, memory: &mut Descriptors) -> Next {
+        if !self.is_current(view) {
+            return Next::MemoryReplaced;
+        }
+        let mut ring = vring.get_mut();
+        if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
+            return Next::Stopped;
+        }
+        let head = match ring.get_queue_mut().iter(view) {
+            Ok(mut chains) => chains.next().map(|chain| chain.head_index()),
+            Err(error) => {
+                self.break_ring(vring, &error);
+                return Next::Stopped;
+            }
+        };
+        match head {
+            Some(head) => match self.take(ring.get_queue().size(), head) {
+                Ok(ticket) => {
+                    if let Some(slots) = &self.slots {
+                        slots.take(head, ring.get_queue().next_avail());
+                    }
+                    let queue = ring.get_queue();
+                    let walk = Walk::new(view, GuestAddress(queue.desc_table()), queue.size(), head);
+                    Next::Chain(Chain::copy(head, walk, mem::take(memory), ticket))
+                }
+                Err(error) => {
+                    self.break_ring(vring, &error);
+                    Next::Stopped
+                }
+            },
+            // The index says that there is an entry, but it cannot be read: without this check the worker would spin.
+            None if is_behind(ring.get_queue(), view) && !ring.get_queue().is_valid(view) => {
+                self.break_ring(vring, &"a part of the ring is not in the guest's memory");
+                Next::Stopped
+            }
+            None => Next::Empty,
+        }
+    }
+
+    /// Counts a chain of a ring of `size` descriptors as in flight.
+    ///
+    /// # Errors
+    /// If the driver offers a chain that does not exist on this ring, or that the device still holds.
+    pub(super) fn take(&self, size: u16, head: u16) -> Result<Ticket, BadHead> {
+        if head >= size {
+            return Err(BadHead::OutOfRange { head, size });
+        }
+        Ok(self.in_flight.begin(head)?)
+    }
+
+    /// Returns whether `view` is of the guest's present memory.
+    fn is_current(&self, view: &MemoryView<'_>) -> bool {
+        ptr::eq(&*self.memory.memory(), view.memory())
+    }
+
+    /// Returns whether the ring has an entry. Also true if the queue is stopped or the memory replaced, so that polling
+    /// ends.
+    pub(super) fn has_next(&self, view: &MemoryView<'_>, vring: &Vring) -> bool {
+        if !self.is_current(view) {
+            return true;
+        }
+        let vring = vring.get_ref();
+        let queue = vring.get_queue();
+        if !queue.ready() || !vring.is_enabled() || self.is_given_up() {
+            return true;
+        }
+        is_behind(queue, view)
+    }
+}
+
+/// Returns whether the driver has published entries that were not taken yet.
+fn is_behind(queue: &virtio_queue::Queue, view: &MemoryView<'_>) -> bool {
+    queue.avail_idx(view, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
+}
