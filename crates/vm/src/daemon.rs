@@ -111,6 +111,14 @@ impl Daemon {
         Ok(Self { process, point, metrics, log, host: share.host.clone() })
     }
 
+    /// Ends the daemon, if it has not ended, and removes its files from the directory of the run.
+    pub(crate) fn remove(mut self) {
+        self.process.kill();
+        for file in [Some(&self.point.socket), Some(&self.log), self.metrics.as_ref()].into_iter().flatten() {
+            let _ = fs::remove_file(file);
+        }
+    }
+
     /// Returns an error if the daemon exited with a failure.
     pub(crate) fn failed(&mut self) -> Option<Error> {
         self.process.ended().filter(|status| !status.success()).map(|_| self.died())

@@ -4,6 +4,7 @@ mod logs;
 pub(crate) mod ports;
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
@@ -70,6 +71,8 @@ pub(crate) struct Machine {
     monitored: Option<Monitored>,
     /// The tags of the shares in its ports.
     ports: [Option<String>; SHARES_MAX],
+    /// The daemons of shares that it has got while it ran, by number. Numbers go on after those of `daemons`.
+    pub(crate) late_daemons: BTreeMap<usize, Daemon>,
     /// How many shares it has got while it ran.
     late_shares: usize,
     /// The run's private directory.
@@ -192,6 +195,7 @@ impl Machine {
             late: None,
             monitored: None,
             ports: Default::default(),
+            late_daemons: BTreeMap::new(),
             late_shares: 0,
             dir: boot.dir.to_owned(),
         }
@@ -295,7 +299,7 @@ impl Machine {
         let console = self.console_tail();
         let log = tail(&text(&self.vmm_log));
         // A VMM ends when its daemon does; a daemon ends successfully when its VMM does.
-        if let Some(daemon) = self.daemons.iter_mut().find_map(Daemon::failed) {
+        if let Some(daemon) = self.daemons.iter_mut().chain(self.late_daemons.values_mut()).find_map(Daemon::failed) {
             return daemon;
         }
         // The VMM reports errors such as an invalid command line itself.

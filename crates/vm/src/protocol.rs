@@ -125,8 +125,8 @@ pub(crate) enum ToGuest {
     Unwanted(Stream),
     /// Sends a signal to the command.
     Signal { number: i32 },
-    /// Mounts or unmounts a share of a machine that is kept.
-    Share(ShareChange),
+    /// Mounts or unmounts a share of a machine that is kept. The answer has the same number.
+    Share { number: u64, change: ShareChange },
     /// Ends a machine that is kept.
     Finish,
 }
@@ -135,7 +135,12 @@ pub(crate) enum ToGuest {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ShareChange {
     Mount { mount: Mount, port: usize },
-    Unmount { path: OsString, port: usize },
+    Unmount {
+        path: OsString,
+        port: usize,
+        /// Even if programs in the guest use it.
+        is_forced: bool,
+    },
 }
 
 /// A message from the agent.
@@ -152,7 +157,7 @@ pub(crate) enum FromGuest {
         lacks_device: bool,
     },
     /// A share is mounted or unmounted, or why it is not.
-    ShareChanged { error: Option<String> },
+    ShareChanged { number: u64, error: Option<String> },
     /// The command ended and the shares are unmounted.
     Ended { exit_code: i32, stdout_bytes: u64, stderr_bytes: u64, warnings: Vec<String>, notes: Vec<String> },
 }

@@ -1,12 +1,14 @@
 //! `transom stop`: the end of a machine that stays.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use transom_vm::{
     Result,
     keep::{Machine, State, machines},
 };
+
+use crate::run::values::parse_seconds;
 
 /// End machines that `transom run --keep` has started
 ///
@@ -26,6 +28,10 @@ pub(crate) struct Stop {
     /// Do not wait for the guest: what its programs have not written yet is lost
     #[arg(long)]
     force: bool,
+
+    /// How long to wait for the end of each machine; it goes on after that
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "120")]
+    timeout: Duration,
 }
 
 impl Stop {
@@ -53,7 +59,7 @@ impl Stop {
     }
 
     fn stop(&self, name: &str) -> Result<()> {
-        eprint!("{}", Machine::connect(name)?.stop(self.force)?);
+        eprint!("{}", Machine::connect(name)?.stop(self.force, self.timeout)?);
         Ok(())
     }
 }
