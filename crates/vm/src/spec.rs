@@ -86,6 +86,8 @@ pub enum Root {
 pub struct Share {
     /// The directory on the host.
     pub host: PathBuf,
+    /// The directory itself, opened, if another one could be at its path by the time the daemon starts.
+    pub directory: Option<Directory>,
     /// The mount point in the guest.
     pub guest: PathBuf,
     /// Whether the daemon rejects changes by the guest.
@@ -102,6 +104,18 @@ pub struct Share {
     /// Additional arguments for this share's daemon.
     pub daemon_args: Vec<OsString>,
 }
+
+/// An open directory. Two are equal if they are the same descriptor.
+#[derive(Clone, Debug)]
+pub struct Directory(pub Arc<OwnedFd>);
+
+impl PartialEq for Directory {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Directory {}
 
 /// What takes the guest's changes instead of the shared directory.
 #[derive(Clone, Debug)]

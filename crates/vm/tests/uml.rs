@@ -156,6 +156,7 @@ fn share(folder: &Path) -> Result<Share> {
         dax: None,
         version_table: None,
         layer: None,
+        directory: None,
         daemon_args: env::var_os("TRANSOM_TEST_DAEMON_ARG").into_iter().collect(),
     })
 }

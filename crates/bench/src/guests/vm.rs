@@ -81,6 +81,7 @@ impl Guest for Machine {
             dax: candidate.window_len.map(|window_len| Dax { window_len, mode: DaxMode::Always }),
             version_table: None,
             layer: None,
+            directory: None,
             daemon_args: candidate.args.iter().map(Into::into).collect(),
         };
         let spec = GuestSpec {

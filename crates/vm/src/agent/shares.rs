@@ -5,6 +5,7 @@
 //! switched off, so that nothing that was written is lost ([`holders`] finds those who keep it).
 
 mod holders;
+mod superblock;
 
 use std::{
     fs::{self, File},
@@ -159,14 +160,17 @@ impl MountedShare {
                 Err(errno) => return Err(while_doing(format!("cannot unmount {path:?}"))(errno)),
             }
         }
-        let is_gone = device.is_mounted().map(|is_mounted| !is_mounted);
-        if matches!(is_gone, Ok(true)) {
-            return Ok(());
+        match device.is_held() {
+            Ok(false) => Ok(()),
+            // Mounts that processes show are all that can be seen there.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            held => {
+                // It has the superblock that is still there, and what its holders have written.
+                mount_tag(&self.tag, path, self.flags, "", false)?;
+                held.map_err(while_doing("cannot see whether the share is still held"))?;
+                Err(in_use(&[holders::other_mounts(*device, path), holders::users(*device)].concat()))
+            }
         }
-        // It has the superblock that is still there, and what its holders have written.
-        mount_tag(&self.tag, path, self.flags, "", false)?;
-        is_gone.map_err(while_doing("cannot see whether the share is still mounted"))?;
-        Err(in_use(&[holders::other_mounts(*device, path), holders::users(*device)].concat()))
     }
 
     /// Writes back what has been written so far, and takes the share from all who hold it: the device goes next.

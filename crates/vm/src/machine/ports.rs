@@ -1,5 +1,7 @@
 //! Ports for devices that a machine gets while it runs: shares are plugged in and out.
 
+use std::io;
+
 use super::Machine;
 use crate::{Error, GuestSpec, Result, Share, daemon::Daemon, qmp, snapshot::SHARES_MAX};
 
@@ -10,6 +12,14 @@ pub(crate) struct Plugged {
     /// Its number among the daemons of the machine.
     pub(crate) daemon: usize,
     pub(crate) port: usize,
+}
+
+/// What is left of a share that is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    Device,
+    Daemon,
+    Nothing,
 }
 
 impl Machine {
@@ -63,33 +73,33 @@ impl Machine {
     }
 
     /// Goes on with the end of a share whose device the guest has switched off: QEMU forgets the device, and the daemon
-    /// ends. Returns whether that is done; blocks only for QEMU's answer.
+    /// ends. Returns what is still there; blocks only for QEMU's answer.
     ///
     /// # Errors
     ///
     /// Returns an error if QEMU does not answer.
-    pub(crate) fn release(&mut self, plugged: &Plugged) -> std::io::Result<bool> {
+    pub(crate) fn release(&mut self, plugged: &Plugged) -> io::Result<Remains> {
         if self.ports[plugged.port].as_ref() == Some(&plugged.tag) {
-            let Some(monitored) = &mut self.monitored else { return Ok(true) };
+            let Some(monitored) = &mut self.monitored else { return Ok(Remains::Nothing) };
             match monitored.forget(plugged.port) {
                 Ok(()) => self.ports[plugged.port] = None,
                 // The device is still there.
-                Err(error) if error.kind() == qmp::REFUSED => return Ok(false),
+                Err(error) if error.kind() == qmp::REFUSED => return Ok(Remains::Device),
                 Err(error) => return Err(error),
             }
         }
         let has_ended = |daemon: &mut Daemon| daemon.process.ended().is_some();
         if !self.late_daemons.get_mut(&plugged.daemon).is_none_or(has_ended) {
-            return Ok(false);
+            return Ok(Remains::Daemon);
         }
         if let Some(daemon) = self.late_daemons.remove(&plugged.daemon) {
             daemon.remove();
         }
-        Ok(true)
+        Ok(Remains::Nothing)
     }
 
-    /// Kills the daemon of a share, so that the guest can do nothing more in it. The port stays taken until the guest
-    /// lets the device go.
+    /// Kills the daemon of a share, if it has not ended, so that the guest can do nothing more in it. The port stays
+    /// taken until the guest lets the device go.
     pub(crate) fn abandon(&mut self, plugged: &Plugged) {
         if let Some(daemon) = self.late_daemons.remove(&plugged.daemon) {
             daemon.remove();

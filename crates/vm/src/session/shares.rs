@@ -18,7 +18,10 @@ use crate::{
         Keeper, SharedDirectory,
         shares::{Asked, ShareChanged, ShareRequest},
     },
-    machine::{Machine, ports::Plugged},
+    machine::{
+        Machine,
+        ports::{Plugged, Remains},
+    },
     mount_points,
     protocol::{Mount, ShareChange, ToGuest},
 };
@@ -215,18 +218,16 @@ impl Session<'_> {
         let releases = std::mem::take(&mut self.late_shares.releases);
         for release in releases {
             let result = match machine.release(&release.plugged) {
-                // The device or the daemon is still there.
-                Ok(false) if Instant::now() < release.until => {
+                Ok(Remains::Device | Remains::Daemon) if Instant::now() < release.until => {
                     self.late_shares.releases.push(release);
                     continue;
                 }
-                Ok(true) => Ok(()),
-                Ok(false) => Err(format!("its guest has not switched the device off for {} s", RELEASE_MAX.as_secs())),
+                // Without a device it serves nobody.
+                Ok(Remains::Daemon | Remains::Nothing) => Ok(()),
+                Ok(Remains::Device) => Err(format!("its guest has not switched the device off for {} s", RELEASE_MAX.as_secs())),
                 Err(error) => Err(error.to_string()),
             };
-            if result.is_err() {
-                machine.abandon(&release.plugged);
-            }
+            machine.abandon(&release.plugged);
             answer(
                 release.asked,
                 match (release.failure, result) {

@@ -1,5 +1,5 @@
 //! Who holds a share: mounts of it in any mount namespace, and processes that use its files. For messages; whether
-//! anybody holds it is what the kernel says ([`Device::is_mounted`]).
+//! anybody holds it is what the kernel says ([`Device::is_held`]).
 
 use std::{
     collections::HashSet,
@@ -7,13 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx},
-    io::Errno,
-    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
-};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use super::while_doing;
+use super::{super::while_doing, superblock};
 
 /// More would hide the rest of a message.
 const NAMED_MAX: usize = 4;
@@ -34,16 +30,9 @@ impl Device {
     }
 
     /// Returns whether anything in the kernel still has the share: a mount in any namespace, or an open file of a mount
-    /// that was detached. FUSE's own file system has a directory for each connection, named after the device.
-    pub(super) fn is_mounted(self) -> io::Result<bool> {
-        let connections = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_create(&connections)?;
-        let connections = fsmount(&connections, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-        match openat(&connections, self.minor.to_string(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+    /// that was detached.
+    pub(super) fn is_held(self) -> io::Result<bool> {
+        superblock::exists(self.major, self.minor)
     }
 }
 
