@@ -30,6 +30,7 @@ mod qemu;
 mod qmp;
 mod run;
 mod run_dir;
+mod scratch;
 mod session;
 mod share;
 mod snapshot;

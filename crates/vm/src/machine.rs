@@ -24,7 +24,8 @@ use crate::{
     network::Network,
     protocol::{GuestNetwork, Mount, Replay, Setup, Task},
     qmp::{self, Patience},
-    snapshot::{Ends, Key, Monitored, Plan, SHARES_MAX, Store},
+    scratch,
+    snapshot::{Devices, Ends, Key, Monitored, Plan, SHARES_MAX, Store},
     terminal,
 };
 
@@ -84,7 +85,7 @@ pub(crate) struct Machine {
 struct Late {
     monitored: Monitored,
     task: Task,
-    has_network_device: bool,
+    devices: Devices,
     /// The files that the guest's memory comes from, beside those in the key.
     sources: Vec<PathBuf>,
 }
@@ -109,6 +110,7 @@ impl Machine {
         let initramfs = dir.join("initramfs.cpio");
         let console = spec.console.clone().unwrap_or_else(|| dir.join("console.log"));
         let kernel_args: Vec<OsString> = if spec.console.is_some() { vec![] } else { vec!["quiet".into()] };
+        let scratch = spec.scratch.map(scratch::create).transpose()?;
         let boot = Boot {
             dir,
             kernel: &spec.kernel.image,
@@ -117,6 +119,7 @@ impl Machine {
             cpus: spec.cpus,
             shares: &[],
             has_network_device: spec.network.has_device(),
+            scratch: scratch.as_ref(),
             kernel_args: &kernel_args,
             console: &console,
         };
@@ -124,14 +127,14 @@ impl Machine {
         if start == Start::Resumed {
             match Plan::of(spec, vmm, &modules, &kernel_args) {
                 Ok(plan) => {
-                    let task = task(spec, true, is_kept)?;
+                    let task = task(spec, vmm, true, is_kept)?;
                     return Self::resume(spec, plan, patience, &boot, daemons, &modules, task);
                 }
                 Err(why) => tracing::debug!("no snapshot: {why}"),
             }
         }
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false, is_kept)?), &initramfs)?;
+        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, vmm, false, is_kept)?), &initramfs)?;
         let boot = Boot { shares: &points, ..boot };
         let (started, monitored) = match vmm.resumable().filter(|_| is_kept) {
             None => (vmm.start(&boot)?, None),
@@ -173,7 +176,8 @@ impl Machine {
             ..Self::new(started, daemons, qemu.name(), boot)
         };
         let monitored = waiting.ready(patience).map_err(|error| machine.not_resumed(&error))?;
-        machine.late = Some(Late { monitored, task, has_network_device: spec.network.has_device(), sources });
+        let devices = Devices { has_network: spec.network.has_device(), has_scratch: spec.scratch.is_some() };
+        machine.late = Some(Late { monitored, task, devices, sources });
         if is_resumed {
             machine.begin()?;
         }
@@ -208,13 +212,13 @@ impl Machine {
     ///
     /// Returns [`Error::NotResumed`] if the machine cannot go on.
     pub(crate) fn begin(&mut self) -> Result<Option<String>> {
-        let Some(Late { mut monitored, task, has_network_device, sources }) = self.late.take() else { return Ok(None) };
+        let Some(Late { mut monitored, task, devices, sources }) = self.late.take() else { return Ok(None) };
         let saved = match &self.snapshot {
             Some((store, key)) if !self.is_resumed => monitored.save(store, key, &sources),
             _ => Ok(()),
         };
         let points: Vec<SharePoint> = self.daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let begun = monitored.begin(&points, has_network_device, task, &self.channels.control);
+        let begun = monitored.begin(&points, devices, task, &self.channels.control);
         begun.map_err(|error| match error.kind() {
             // The first machine of its kind: the next one would fail as well.
             qmp::REFUSED if !self.is_resumed => self.refuse_snapshots(&error),
@@ -348,8 +352,11 @@ fn module_names(spec: &GuestSpec, vmm: &dyn Vmm) -> Vec<&'static str> {
     if spec.network.has_device() {
         names.push("virtio_net");
     }
-    if matches!(spec.root, Root::Host(_)) {
+    if matches!(spec.root, Root::Host(_)) || spec.scratch.is_some() {
         names.push("overlay");
+    }
+    if spec.scratch.is_some() {
+        names.extend(["virtio_blk", "ext4"]);
     }
     names
 }
@@ -372,7 +379,7 @@ fn write_initramfs(
     Ok((len, modules.iter().map(|module| module.path.clone()).collect()))
 }
 
-fn task(spec: &GuestSpec, has_late_shares: bool, is_kept: bool) -> Result<Task> {
+fn task(spec: &GuestSpec, vmm: &dyn Vmm, has_late_shares: bool, is_kept: bool) -> Result<Task> {
     let mount = |number: usize| {
         let share = &spec.shares[number];
         Mount {
@@ -391,6 +398,7 @@ fn task(spec: &GuestSpec, has_late_shares: bool, is_kept: bool) -> Result<Task> 
     Ok(Task {
         has_late_shares,
         root_tag: matches!(spec.root, Root::Host(_)).then(|| ROOT_TAG.to_owned()),
+        scratch: spec.scratch.map(|_| vmm.scratch_device().to_owned()),
         mounts: mount_points::order(&spec.shares)?.into_iter().map(mount).collect(),
         events: match &spec.events {
             None => Replay::Never,

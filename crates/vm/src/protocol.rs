@@ -33,8 +33,10 @@ pub(crate) struct Setup {
 pub(crate) struct Task {
     /// Whether the devices of the shares may appear a moment later.
     pub(crate) has_late_shares: bool,
-    /// The tag of the share that becomes the lower layer of `/`, or `None` to keep the initramfs.
+    /// The tag of the share that becomes the lower layer of `/`, instead of the initramfs.
     pub(crate) root_tag: Option<String>,
+    /// The block device that takes what is written to `/`, instead of memory.
+    pub(crate) scratch: Option<String>,
     /// Mounted in this order.
     pub(crate) mounts: Vec<Mount>,
     /// Whether changes of the host are replayed in the shares that are writable.

@@ -38,6 +38,8 @@ pub struct GuestSpec {
     pub memory_mib: u32,
     /// Number of virtual CPUs.
     pub cpus: u32,
+    /// The size in bytes of a disk for what the guest writes outside of its shares, instead of its memory.
+    pub scratch: Option<u64>,
     /// Where the command's input comes from and its output goes.
     pub stdio: Stdio,
     /// Stops the run after this time.

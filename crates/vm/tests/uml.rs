@@ -174,6 +174,7 @@ fn spec(kernel: &Path, daemon: &Path, shares: Vec<Share>, role: &str, input: Vec
         env: vec![(ROLE.into(), role.into())],
         memory_mib: 128,
         cpus: 1,
+        scratch: None,
         stdio: Stdio {
             stdin: Input::Bytes(input),
             stdout: Output::Capture,

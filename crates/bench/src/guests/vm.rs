@@ -96,6 +96,7 @@ impl Guest for Machine {
             env: Vec::new(),
             memory_mib: self.memory_mib,
             cpus: 1,
+            scratch: None,
             stdio: transom_vm::Stdio::default(),
             timeout: Some(TIMEOUT),
             console: None,

@@ -2,24 +2,29 @@
 
 use std::{
     ffi::{CString, OsStr},
-    fs, io,
-    os::unix::{ffi::OsStrExt, fs::symlink},
+    fs::{self, Permissions},
+    io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{PermissionsExt, symlink},
+    },
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::{
-    mount::{MountFlags, mount, mount_move},
+    mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_move, unmount},
     process::{chdir, chroot},
 };
 
 use super::while_doing;
 use crate::protocol::Task;
 
-/// The root's lower layer, the memory of its upper one, and the two together; below the initramfs.
+/// The root's lower layer, what its upper one is in, and the two together; below the initramfs.
+const LAYERS: &str = "layers";
 const LOWER: &str = "/layers/lower";
-const MEMORY: &str = "/layers/memory";
+const UPPER: &str = "/layers/upper";
 const MERGED: &str = "/layers/merged";
 
 /// The kind of the error if no device appears for a share.
@@ -53,28 +58,66 @@ pub(super) fn kernel_file_systems(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the task's root `/`.
+/// Makes the task's root `/`, unless that is the initramfs itself.
 pub(super) fn root(task: &Task) -> io::Result<()> {
-    if let Some(tag) = &task.root_tag {
-        overlay(tag, task.has_late_shares)?;
-        kernel_file_systems(Path::new(MERGED))?;
-        chdir(MERGED)?;
-        mount_move(".", "/").map_err(while_doing("cannot move the root"))?;
-        chroot(".")?;
-        chdir("/")?;
+    if task.root_tag.is_none() && task.scratch.is_none() {
+        return Ok(());
+    }
+    overlay(task)?;
+    let merged = Path::new(MERGED);
+    kernel_file_systems(merged)?;
+    if task.scratch.is_some() {
+        let scratch = Path::new(UPPER).join("tmp");
+        fs::create_dir(&scratch)?;
+        fs::set_permissions(&scratch, Permissions::from_mode(0o1777))?;
+        let tmp = merged.join("tmp");
+        unmount(&tmp, UnmountFlags::empty())
+            .and_then(|()| mount_bind(&scratch, &tmp))
+            .map_err(while_doing("cannot mount /tmp"))?;
+    }
+    chdir(MERGED)?;
+    mount_move(".", "/").map_err(while_doing("cannot move the root"))?;
+    chroot(".")?;
+    chdir("/")?;
+    Ok(())
+}
+
+/// The root's share, read-only, or the initramfs, under a layer on the scratch disk or in memory.
+fn overlay(task: &Task) -> io::Result<()> {
+    let lower = match &task.root_tag {
+        Some(tag) => {
+            mount_tag(tag, Path::new(LOWER), MountFlags::RDONLY, "", task.has_late_shares)?;
+            LOWER
+        }
+        None => "/",
+    };
+    match &task.scratch {
+        Some(device) => mount_scratch(device)?,
+        None => mount_at("tmpfs", "tmpfs", Path::new(UPPER), MountFlags::empty(), "mode=755,size=80%")?,
+    }
+    for folder in ["upper", "work"] {
+        fs::create_dir(Path::new(UPPER).join(folder))?;
+    }
+    let options = format!("lowerdir={lower},upperdir={UPPER}/upper,workdir={UPPER}/work");
+    mount_at("overlay", "overlay", Path::new(MERGED), MountFlags::empty(), &options)?;
+    if task.root_tag.is_none() {
+        // The initramfs has the mount points of the layers.
+        fs::remove_dir_all(Path::new(MERGED).join(LAYERS))?;
     }
     Ok(())
 }
 
-/// The share `tag`, read-only, under a layer in memory.
-fn overlay(tag: &str, is_late: bool) -> io::Result<()> {
-    mount_tag(tag, Path::new(LOWER), MountFlags::RDONLY, "", is_late)?;
-    mount_at("tmpfs", "tmpfs", Path::new(MEMORY), MountFlags::empty(), "mode=755,size=80%")?;
-    for folder in ["upper", "work"] {
-        fs::create_dir(Path::new(MEMORY).join(folder))?;
+/// Mounts the scratch disk, whose device may appear later. What is removed there is given back to the host.
+fn mount_scratch(device: &str) -> io::Result<()> {
+    let deadline = Instant::now() + APPEAR_MAX;
+    while !Path::new(device).exists() {
+        if Instant::now() >= deadline {
+            let message = format!("no scratch disk appeared within {} s", APPEAR_MAX.as_secs());
+            return Err(io::Error::new(NO_DEVICE, message));
+        }
+        thread::sleep(Duration::from_millis(1));
     }
-    let options = format!("lowerdir={LOWER},upperdir={MEMORY}/upper,workdir={MEMORY}/work");
-    mount_at("overlay", "overlay", Path::new(MERGED), MountFlags::empty(), &options)
+    mount_at("ext4", device, Path::new(UPPER), MountFlags::empty(), "discard")
 }
 
 /// Mounts the share `tag`, whose device may appear later.
