@@ -17,8 +17,8 @@ use std::{
 /// Well above the time of a boot on a busy machine, so that only a run that hangs reaches it.
 const LIMIT_S: &str = "400";
 
-/// `try` prints `NAME got OUTPUT` if the command of an attempt succeeds, and `NAME refused` otherwise. `can` does the same
-/// with `control-NAME`: the attempt's control does the same thing to an object that the guest may use, and has to
+/// `try` prints `NAME got OUTPUT` if the command of an attempt succeeds, and `NAME refused` otherwise. `can` does the
+/// same with `control-NAME`: the attempt's control does the same thing to an object that the guest may use, and has to
 /// succeed, so that a mistake in the script or a missing tool is not taken for a refusal.
 const TRY: &str = r#"
 try() { name=$1; shift; if out=$(sh -c "$*" 2>/dev/null); then echo "$name got $out"; else echo "$name refused"; fi; }
@@ -135,6 +135,29 @@ fn snapshot(path: &Path) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
     found
 }
 
+/// Checks that every attempt got what it should, and every control something.
+#[track_caller]
+fn check_attempts(said: &str, error: &str) {
+    let result = |name: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} says nothing: {said}{error}"))
+    };
+    let names = |verb: &'static str| {
+        ATTACK.lines().filter_map(move |line| line.strip_prefix(verb)?.split(' ').next()).collect::<BTreeSet<_>>()
+    };
+    let (attempts, controls) = (names("try "), names("can "));
+    let granted: BTreeSet<_> = GRANTED.iter().map(|(name, _)| *name).collect();
+    assert_eq!(controls, &attempts - &granted, "every attempt that must fail has a control");
+    for name in &controls {
+        let got = result(&format!("control-{name}"));
+        assert!(got.starts_with("got"), "control-{name} {got}: {said}{error}");
+        assert_eq!(result(name), "refused", "{name}: {said}{error}");
+    }
+    for (name, what) in GRANTED {
+        assert_eq!(result(name), format!("got {what}"), "{name}: {said}{error}");
+    }
+}
+
 #[test]
 fn a_hostile_guest_gets_only_what_it_was_given() {
     if let Some(why) = missing() {
@@ -178,24 +201,7 @@ fn a_hostile_guest_gets_only_what_it_was_given() {
     assert!(output.status.success(), "{said}{error}");
 
     println!("{said}");
-    let result = |name: &str| {
-        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("{name} says nothing: {said}{error}"))
-    };
-    let names = |verb: &'static str| {
-        ATTACK.lines().filter_map(move |line| line.strip_prefix(verb)?.split(' ').next()).collect::<BTreeSet<_>>()
-    };
-    let (attempts, controls) = (names("try "), names("can "));
-    let granted: BTreeSet<_> = GRANTED.iter().map(|(name, _)| *name).collect();
-    assert_eq!(controls, &attempts - &granted, "every attempt that must fail has a control");
-    for name in &controls {
-        let got = result(&format!("control-{name}"));
-        assert!(got.starts_with("got"), "control-{name} {got}: {said}{error}");
-        assert_eq!(result(name), "refused", "{name}: {said}{error}");
-    }
-    for (name, what) in GRANTED {
-        assert_eq!(result(name), format!("got {what}"), "{name}: {said}{error}");
-    }
+    check_attempts(&said, &error);
     assert!(!said.contains("SECRET") && !said.contains("OUTSIDE"), "{said}");
     assert!(error.contains("example.org was refused"), "{error}");
 

@@ -1,4 +1,5 @@
-//! `transom run --scratch`: what a guest writes outside of its shares is on the host's disk, bounded, and gone at the end.
+//! `transom run --scratch`: what a guest writes outside of its shares is on the host's disk, bounded, and gone at the
+//! end.
 
 mod within;
 

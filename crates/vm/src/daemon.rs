@@ -85,9 +85,9 @@ impl Daemon {
         match &share.directory {
             None => command.arg("--shared-dir").arg(&share.host),
             // The working directory, unlike other descriptors, can be mounted in the daemon's mount namespace.
-            Some(Directory(directory)) => command
-                .current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))
-                .args(["--shared-dir", "."]),
+            Some(Directory(directory)) => {
+                command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd())).args(["--shared-dir", "."])
+            }
         };
         command.arg("--sandbox").arg(sandbox());
         if !geteuid().is_root() {

@@ -134,7 +134,8 @@ impl Machine {
             }
         }
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, vmm, false, is_kept)?), &initramfs)?;
+        let (initramfs_bytes, _) =
+            write_initramfs(spec, vmm, &modules, Some(task(spec, vmm, false, is_kept)?), &initramfs)?;
         let boot = Boot { shares: &points, ..boot };
         let (started, monitored) = match vmm.resumable().filter(|_| is_kept) {
             None => (vmm.start(&boot)?, None),

@@ -136,7 +136,10 @@ pub(crate) enum ToGuest {
 /// A share that comes or goes while a machine runs. Its device is in the port with this number.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ShareChange {
-    Mount { mount: Mount, port: usize },
+    Mount {
+        mount: Mount,
+        port: usize,
+    },
     Unmount {
         path: OsString,
         port: usize,

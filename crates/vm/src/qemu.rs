@@ -230,7 +230,8 @@ impl Qemu {
         }
         let log = boot.dir.join("qemu.log");
         let output = File::create(&log).map_err(Error::io(format!("cannot create {log:?}")))?;
-        let scratch = boot.scratch.map(File::try_clone).transpose().map_err(Error::io("cannot duplicate a descriptor"))?;
+        let scratch =
+            boot.scratch.map(File::try_clone).transpose().map_err(Error::io("cannot duplicate a descriptor"))?;
         let mut command = self.command(boot, &kernel, &theirs, scratch.as_ref(), snapshot.as_ref());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         tracing::debug!(?command, "starting QEMU");

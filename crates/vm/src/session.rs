@@ -257,9 +257,14 @@ impl<'a> Session<'a> {
             Event::Stop { is_forced: true } => return Err(Error::Forced),
             Event::Stop { is_forced: false } => self.send(&ToGuest::Finish),
             Event::ControlClosed if self.ended.is_none() => return Err(machine.ended_early()),
-            Event::DaemonEnded(number) if machine.is_late_daemon(number) && self.late_shares.is_expected_end(number) => {}
+            Event::DaemonEnded(number)
+                if machine.is_late_daemon(number) && self.late_shares.is_expected_end(number) => {}
             Event::DaemonEnded(number) if self.ended.is_none() => {
-                return Err(if machine.vmm_ends(VMM_ENDS) { machine.ended_early() } else { machine.daemon_died(number) });
+                return Err(if machine.vmm_ends(VMM_ENDS) {
+                    machine.ended_early()
+                } else {
+                    machine.daemon_died(number)
+                });
             }
             Event::ControlClosed | Event::DaemonEnded(_) => {}
         }

@@ -44,8 +44,8 @@ enum Change {
     /// Unmount a directory that `transom share add` has added
     ///
     /// What was written is on this machine then, and nothing here has the directory open any more. Refused while
-    /// something in the machine uses it, which is named: an open file, a working directory, another mount of it, also in
-    /// a container.
+    /// something in the machine uses it, which is named: an open file, a working directory, another mount of it, also
+    /// in a container.
     Remove {
         /// Remove it even if it is in use: what is not written yet is lost
         ///

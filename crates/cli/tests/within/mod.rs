@@ -40,10 +40,7 @@ impl Reader {
 pub(crate) fn output(command: &mut Command) -> Output {
     let shown = format!("{command:?}");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let readers = [
-        Reader::start(child.stdout.take().unwrap()),
-        Reader::start(child.stderr.take().unwrap()),
-    ];
+    let readers = [Reader::start(child.stdout.take().unwrap()), Reader::start(child.stderr.take().unwrap())];
     let seen = || format!("{shown}: {:?}", [readers[0].so_far(), readers[1].so_far()]);
     let status = end(&mut child, seen);
     // What it has left running may keep the pipes open.

@@ -114,8 +114,8 @@ impl Machine {
     }
 
     /// Stops the machine, and returns what is to be told about it: warnings, and what became of its overlays. Blocks
-    /// until the machine has ended, but not for longer than `timeout`. With `is_forced`, the guest is not asked, and what
-    /// its programs have not written is lost.
+    /// until the machine has ended, but not for longer than `timeout`. With `is_forced`, the guest is not asked, and
+    /// what its programs have not written is lost.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::{Machine, frame::Frame, frame::START_MAX, messages::Request, messages::SharedDirectory};
 use crate::{Error, Result, Share};
 
-/// How long the process that keeps a machine may take beyond the guest's part: QEMU may be slow, and a device is released
-/// afterwards.
+/// How long the process that keeps a machine may take beyond the guest's part: QEMU may be slow, and a device is
+/// released afterwards.
 const KEEPER_MAX: Duration = Duration::from_secs(60);
 
 /// Makes a share of what a caller writes, as the options of the machine ask for.

@@ -67,9 +67,7 @@ impl Machine {
             0 => String::new(),
             _ => format!("; {abandoned} of them were removed, but the guest does not let their devices go"),
         };
-        Err(Error::Usage(format!(
-            "it has room for {SHARES_MAX} shares, its root among them, and all are taken{held}"
-        )))
+        Err(Error::Usage(format!("it has room for {SHARES_MAX} shares, its root among them, and all are taken{held}")))
     }
 
     /// Goes on with the end of a share whose device the guest has switched off: QEMU forgets the device, and the daemon

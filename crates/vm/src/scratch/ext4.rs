@@ -91,7 +91,7 @@ impl Shape {
         GROUP_BLOCKS.min(self.blocks - group * GROUP_BLOCKS)
     }
 
-    /// Returns the first block of a group that is not the superblock or a descriptor: its bitmaps and table begin there.
+    /// Returns the first block of a group after the superblock and the descriptors: its bitmaps and table begin there.
     fn first_own(&self, group: u32) -> u32 {
         group * GROUP_BLOCKS + if group == 0 { 1 + self.descriptor_blocks } else { 0 }
     }

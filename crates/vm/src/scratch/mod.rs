@@ -33,8 +33,8 @@ pub(crate) fn create(len_bytes: u64) -> Result<File> {
     let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
     if free_bytes < len_bytes {
         return Err(Error::Usage(format!(
-            "a scratch disk of {} MiB: only {} MiB are free in {dir:?}; give it less, or set TMPDIR to a directory with \
-             more",
+            "a scratch disk of {} MiB: only {} MiB are free in {dir:?}; give it less, or set TMPDIR to a directory \
+             with more",
             len_bytes >> 20,
             free_bytes >> 20
         )));

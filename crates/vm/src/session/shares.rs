@@ -58,7 +58,7 @@ struct Pending {
     plugged: Plugged,
     /// Who waits for it.
     asked: Option<Asked>,
-    /// Until when; `None` after that.
+    /// The deadline; `None` once it has passed.
     until: Option<Instant>,
 }
 
@@ -160,10 +160,14 @@ impl Session<'_> {
                 };
                 let kind = Kind::Remove { is_forced: *is_forced };
                 let is_same = |pending: &Pending| pending.plugged.tag == plugged.tag;
-                if self.late_shares.pending.iter().any(|pending| is_same(pending) && (!is_forced || pending.kind == kind))
+                if self
+                    .late_shares
+                    .pending
+                    .iter()
+                    .any(|pending| is_same(pending) && (!is_forced || pending.kind == kind))
                 {
                     return Err(Error::Usage(format!(
-                        "the share at {path:?} is being removed already; --force does not wait for what the guest writes"
+                        "the share at {path:?} is being removed already; --force does not wait for the guest"
                     )));
                 }
                 if let Some(inner) = self.guests().find(|other| other != path && other.starts_with(path)) {
@@ -224,7 +228,9 @@ impl Session<'_> {
                 }
                 // Without a device it serves nobody.
                 Ok(Remains::Daemon | Remains::Nothing) => Ok(()),
-                Ok(Remains::Device) => Err(format!("its guest has not switched the device off for {} s", RELEASE_MAX.as_secs())),
+                Ok(Remains::Device) => {
+                    Err(format!("its guest has not switched the device off for {} s", RELEASE_MAX.as_secs()))
+                }
                 Err(error) => Err(error.to_string()),
             };
             machine.abandon(&release.plugged);
@@ -232,15 +238,15 @@ impl Session<'_> {
                 release.asked,
                 match (release.failure, result) {
                     (Some(why), _) => Err(why),
-                    (None, Ok(())) => {
-                        Ok(ShareChanged { share: SharedDirectory::of(&release.share), warning: None })
-                    }
+                    (None, Ok(())) => Ok(ShareChanged { share: SharedDirectory::of(&release.share), warning: None }),
                     (None, Err(why)) => Ok(abandoned(&release.share, &why)),
                 },
             );
         }
         let now = Instant::now();
-        while let Some(at) = self.late_shares.pending.iter().position(|pending| pending.until.is_some_and(|until| until <= now)) {
+        while let Some(at) =
+            self.late_shares.pending.iter().position(|pending| pending.until.is_some_and(|until| until <= now))
+        {
             let pending = self.late_shares.pending.remove(at);
             self.expired(pending, machine);
         }
@@ -330,11 +336,10 @@ impl Session<'_> {
     }
 }
 
-/// Returns the answer about a share that the guest may still have a device of, without a daemon behind it.
+/// Returns the answer about a share that the guest may still have a device of, which leads to no daemon.
 fn abandoned(share: &Share, why: &str) -> ShareChanged {
-    let warning = format!(
-        "{why}: the daemon was killed, and the device takes the place of a share until the guest lets it go"
-    );
+    let warning =
+        format!("{why}: the daemon was killed, and the device takes the place of a share until the guest lets it go");
     ShareChanged { share: SharedDirectory::of(share), warning: Some(warning) }
 }
 
