@@ -49,6 +49,7 @@ complete -c transom -n "__fish_transom_using_subcommand run" -l show -d 'Show a 
 complete -c transom -n "__fish_transom_using_subcommand run" -l kernel -d 'The kernel: an image such as /boot/vmlinuz-…, or a series of Debian kernels such as 6.12' -r -F
 complete -c transom -n "__fish_transom_using_subcommand run" -l cpus -d 'Number of virtual CPUs [default: those of this machine, at most 4]' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -s m -l memory -d 'Memory of the guest in MiB, or with a suffix K, M, G or T; at least 128M' -r
+complete -c transom -n "__fish_transom_using_subcommand run" -l scratch -d 'Keep what the guest writes outside of its shares on a disk of this size, and not in its memory' -r
 complete -c transom -n "__fish_transom_using_subcommand run" -l accel -d 'How the guest\'s instructions are run; `auto` uses KVM if it works' -r -f -a "auto\t''
 kvm\t''
 tcg\t''"
@@ -98,8 +99,12 @@ complete -c transom -n "__fish_transom_using_subcommand ps" -s h -l help -d 'Pri
 complete -c transom -n "__fish_transom_using_subcommand share; and not __fish_seen_subcommand_from add remove" -s h -l help -d 'Print help'
 complete -c transom -n "__fish_transom_using_subcommand share; and not __fish_seen_subcommand_from add remove" -f -a "add" -d 'Mount a directory of this machine in the machine NAME'
 complete -c transom -n "__fish_transom_using_subcommand share; and not __fish_seen_subcommand_from add remove" -f -a "remove" -d 'Unmount a directory that `transom share add` has added'
+complete -c transom -n "__fish_transom_using_subcommand share; and __fish_seen_subcommand_from add" -l timeout -d 'How long the guest may take; after that, the directory is not shared' -r
 complete -c transom -n "__fish_transom_using_subcommand share; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand share; and __fish_seen_subcommand_from remove" -l timeout -d 'How long the guest may take to write back; without --force, it goes on after that' -r
+complete -c transom -n "__fish_transom_using_subcommand share; and __fish_seen_subcommand_from remove" -l force -d 'Remove it even if it is in use: what is not written yet is lost'
 complete -c transom -n "__fish_transom_using_subcommand share; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand stop" -l timeout -d 'How long to wait for the end of each machine; it goes on after that' -r
 complete -c transom -n "__fish_transom_using_subcommand stop" -l all -d 'End all machines of this user'
 complete -c transom -n "__fish_transom_using_subcommand stop" -l force -d 'Do not wait for the guest: what its programs have not written yet is lost'
 complete -c transom -n "__fish_transom_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'

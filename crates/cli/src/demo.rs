@@ -165,6 +165,7 @@ impl Demo {
             env,
             memory_mib: 1024,
             cpus: 2,
+            scratch: None,
             stdio: Stdio { stdin: Input::Empty, stdout: Output::Capture, stderr: Output::Capture, is_terminal: false },
             timeout: None,
             console: None,

@@ -109,6 +109,13 @@ pub(crate) struct Run {
     #[arg(long, short = 'm', value_name = "SIZE", default_value = "1G", value_parser = parse_memory_mib)]
     memory: u32,
 
+    /// Keep what the guest writes outside of its shares on a disk of this size, and not in its memory
+    ///
+    /// Its root, with --root the changes of it, and /tmp: everything but /dev/shm and /run. The disk is a sparse file
+    /// without a name in $TMPDIR, or /var/tmp, and gone at the end. Beyond SIZE, programs get ENOSPC.
+    #[arg(long, value_name = "SIZE", value_parser = transom_size::parse)]
+    scratch: Option<u64>,
+
     /// How the guest's instructions are run; `auto` uses KVM if it works
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     accel: Accel,
@@ -332,6 +339,7 @@ impl Run {
             env,
             memory_mib: self.memory,
             cpus: self.cpus,
+            scratch: self.scratch,
             stdio: self.stdio(),
             network: self.network.network(matches!(self.vmm, VmmName::Qemu))?,
             timeout: self.timeout,

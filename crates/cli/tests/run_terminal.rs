@@ -1,22 +1,29 @@
 //! `transom run` on a terminal: what it says while the guest boots, and the key that ends a command that nothing else
 //! ends.
 
+#[allow(dead_code, reason = "other tests use the rest")]
+mod within;
+
 use std::{
     fs::{self, File},
     io::{Read as _, Write as _},
     path::Path,
     process::{Command, Stdio},
-    thread,
-    time::Duration,
+    time::Instant,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// Reads from the terminal until `text` has come, and returns everything.
 fn until(terminal: &mut File, text: &str) -> String {
     let (mut said, mut chunk) = (Vec::new(), [0; 1024]);
+    let end = Instant::now() + within::LIMIT;
     while !String::from_utf8_lossy(&said).contains(text) {
+        let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap();
+        let ready = poll(&mut [PollFd::new(terminal, PollFlags::IN)], Some(&left));
+        assert_ne!(ready, Ok(0), "no {text:?} within {:?}: {}", within::LIMIT, String::from_utf8_lossy(&said));
         match terminal.read(&mut chunk) {
             Ok(len) if len > 0 => said.extend_from_slice(&chunk[..len]),
             // All other ends are closed.
@@ -28,16 +35,17 @@ fn until(terminal: &mut File, text: &str) -> String {
 
 /// Waits until a run has started QEMU.
 fn qemu_of(run: u32) -> Pid {
-    loop {
-        let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
-        let is_qemu = |pid: &&str| {
-            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu-system"))
-        };
-        if let Some(pid) = children.split_whitespace().find(is_qemu) {
-            return Pid::from_raw(pid.parse().unwrap()).unwrap();
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    let children = || fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
+    within::until(
+        || format!("no QEMU among the processes {}", children()),
+        || {
+            let is_qemu = |pid: &&str| {
+                fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu-system"))
+            };
+            let pid = children().split_whitespace().find(is_qemu)?.parse().unwrap();
+            Pid::from_raw(pid)
+        },
+    )
 }
 
 #[test]
@@ -66,6 +74,6 @@ fn a_boot_is_announced_and_three_escapes_end_a_command_that_ignores_signals() {
     // Ctrl-C is the command's, which ignores it; two of the keys are, too.
     terminal.write_all(b"\x03\x1d\x1dx").unwrap();
     terminal.write_all(b"\x1d\x1d\x1d").unwrap();
-    let status = run.wait().unwrap();
+    let status = within::end(&mut run, || "three escapes were typed".into());
     assert_eq!(status.code(), Some(128 + 15), "{status:?}");
 }

@@ -68,3 +68,27 @@ fn help_is_no_failure() {
         assert_eq!(transom(arguments).status.code(), Some(0), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_cache_without_room_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().to_str().unwrap();
+    let script = "mount -t tmpfs -o size=8M none \"$1\" || exit 77; exec \"$2\" run -- true";
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", script, "sh", cache, env!("CARGO_BIN_EXE_transom")])
+        .env("TRANSOM_CACHE", cache)
+        .env_remove("TRANSOM_KERNEL")
+        .output();
+    let output = match output {
+        Ok(output) if output.status.code() != Some(77) && output.status.code() != Some(1) => output,
+        other => return println!("SKIPPED: no small disk can be mounted: {other:?}"),
+    };
+    let error = String::from_utf8_lossy(&output.stderr);
+    if error.contains("the daemon") {
+        return println!("SKIPPED: {error}");
+    }
+    assert_eq!(output.status.code(), Some(125), "{error}");
+    for text in ["no space left in", "free, 256 MiB needed", "set TRANSOM_CACHE to a directory on a larger disk"] {
+        assert!(error.contains(text), "{error}");
+    }
+}

@@ -127,6 +127,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         env: Vec::new(),
         memory_mib,
         cpus,
+        scratch: None,
         stdio: Stdio::default(),
         timeout: Some(TIMEOUT),
         console: None,

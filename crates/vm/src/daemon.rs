@@ -16,7 +16,7 @@ use std::{
 
 use rustix::process::{getegid, geteuid};
 
-use crate::{Error, GuestSpec, Result, Share, SharePoint, Supervised, User};
+use crate::{Directory, Error, GuestSpec, Result, Share, SharePoint, Supervised, User};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -55,7 +55,17 @@ impl Daemon {
     ///
     /// Returns an error if the program is missing or the socket cannot be created.
     pub(crate) fn start(spec: &GuestSpec, share: &Share, tag: &str, dir: &Path, vmm_args: &[OsString]) -> Result<Self> {
-        let (program, user) = (&spec.daemon, spec.user);
+        Self::of_program(&spec.daemon, spec.user, share, tag, dir, vmm_args)
+    }
+
+    fn of_program(
+        program: &Path,
+        user: Option<User>,
+        share: &Share,
+        tag: &str,
+        dir: &Path,
+        vmm_args: &[OsString],
+    ) -> Result<Self> {
         check(program)?;
         if share.layer.is_some() && sandbox() == "none" {
             return Err(Error::Usage(format!(
@@ -72,7 +82,13 @@ impl Daemon {
 
         let mut command = Command::new(program);
         command.arg(format!("--fd={}", listener.as_raw_fd()));
-        command.arg("--shared-dir").arg(&share.host);
+        match &share.directory {
+            None => command.arg("--shared-dir").arg(&share.host),
+            // The working directory, unlike other descriptors, can be mounted in the daemon's mount namespace.
+            Some(Directory(directory)) => {
+                command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd())).args(["--shared-dir", "."])
+            }
+        };
         command.arg("--sandbox").arg(sandbox());
         if !geteuid().is_root() {
             // Maps the guest's user, which is root by default, to this one: it owns the user's files, and the user owns
@@ -111,6 +127,14 @@ impl Daemon {
         Ok(Self { process, point, metrics, log, host: share.host.clone() })
     }
 
+    /// Ends the daemon, if it has not ended, and removes its files from the directory of the run.
+    pub(crate) fn remove(mut self) {
+        self.process.kill();
+        for file in [Some(&self.point.socket), Some(&self.log), self.metrics.as_ref()].into_iter().flatten() {
+            let _ = fs::remove_file(file);
+        }
+    }
+
     /// Returns an error if the daemon exited with a failure.
     pub(crate) fn failed(&mut self) -> Option<Error> {
         self.process.ended().filter(|status| !status.success()).map(|_| self.died())
@@ -147,4 +171,42 @@ fn listen(socket: &Path) -> Result<OwnedFd> {
         socket.as_os_str().len()
     )))?;
     Ok(listener.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+    use crate::ShareArg;
+
+    #[test]
+    fn a_directory_that_was_opened_is_shared_whatever_is_at_its_path_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for (name, file) in [("work", "mine"), ("secret", "key")] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join(file), "").unwrap();
+        }
+        let program = at("daemon");
+        // It lists what it is to share, as the argument after --shared-dir says.
+        let script = format!("#!/bin/sh\nls \"$3\" > {}\n", at("seen").display());
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+
+        let words = OsStr::new("work");
+        let parsed = ShareArg { host: at("work"), ..ShareArg::parse(words).unwrap() };
+        let share = parsed.open(|_| "/mnt/work".into()).unwrap();
+        assert_eq!(share.host, fs::canonicalize(at("work")).unwrap());
+        fs::rename(at("work"), at("moved")).unwrap();
+        std::os::unix::fs::symlink(at("secret"), at("work")).unwrap();
+        let mut daemon = Daemon::of_program(&program, None, &share, "tag", dir.path(), &[]).unwrap();
+        daemon.process.wait().unwrap();
+        assert_eq!(fs::read_to_string(at("seen")).unwrap(), "mine\n");
+        // Nothing of it is left.
+        let files = |kind: &str| at(&format!("tag.{kind}")).exists();
+        assert!(files("sock") && files("log"));
+        daemon.remove();
+        assert!(!files("sock") && !files("log"));
+    }
 }

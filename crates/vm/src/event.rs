@@ -24,5 +24,7 @@ pub(crate) enum Event {
     },
     /// Somebody adds a share to a machine that is kept, or removes one.
     Share(Asked),
+    /// Something is to be done about such a share.
+    ShareTime,
     DaemonEnded(usize),
 }

@@ -30,6 +30,7 @@ mod qemu;
 mod qmp;
 mod run;
 mod run_dir;
+mod scratch;
 mod session;
 mod share;
 mod snapshot;
@@ -45,5 +46,7 @@ pub use process::Supervised;
 pub use qemu::{Accelerator, AtReset, Qemu};
 pub use run::{DaxUsage, RunOutcome, Timings, run};
 pub use share::ShareArg;
-pub use spec::{CacheMode, Dax, DaxMode, Events, GuestSpec, Input, Kernel, Layer, Output, Root, Share, Stdio, User};
+pub use spec::{
+    CacheMode, Dax, DaxMode, Directory, Events, GuestSpec, Input, Kernel, Layer, Output, Root, Share, Stdio, User,
+};
 pub use vmm::{Boot, Channels, GuestChannels, SharePoint, Started, Vmm};

@@ -4,6 +4,7 @@ mod logs;
 pub(crate) mod ports;
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
@@ -23,7 +24,8 @@ use crate::{
     network::Network,
     protocol::{GuestNetwork, Mount, Replay, Setup, Task},
     qmp::{self, Patience},
-    snapshot::{Ends, Key, Monitored, Plan, SHARES_MAX, Store},
+    scratch,
+    snapshot::{Devices, Ends, Key, Monitored, Plan, SHARES_MAX, Store},
     terminal,
 };
 
@@ -70,6 +72,8 @@ pub(crate) struct Machine {
     monitored: Option<Monitored>,
     /// The tags of the shares in its ports.
     ports: [Option<String>; SHARES_MAX],
+    /// The daemons of shares that it has got while it ran, by number. Numbers go on after those of `daemons`.
+    pub(crate) late_daemons: BTreeMap<usize, Daemon>,
     /// How many shares it has got while it ran.
     late_shares: usize,
     /// The run's private directory.
@@ -81,7 +85,7 @@ pub(crate) struct Machine {
 struct Late {
     monitored: Monitored,
     task: Task,
-    has_network_device: bool,
+    devices: Devices,
     /// The files that the guest's memory comes from, beside those in the key.
     sources: Vec<PathBuf>,
 }
@@ -106,6 +110,7 @@ impl Machine {
         let initramfs = dir.join("initramfs.cpio");
         let console = spec.console.clone().unwrap_or_else(|| dir.join("console.log"));
         let kernel_args: Vec<OsString> = if spec.console.is_some() { vec![] } else { vec!["quiet".into()] };
+        let scratch = spec.scratch.map(scratch::create).transpose()?;
         let boot = Boot {
             dir,
             kernel: &spec.kernel.image,
@@ -114,6 +119,7 @@ impl Machine {
             cpus: spec.cpus,
             shares: &[],
             has_network_device: spec.network.has_device(),
+            scratch: scratch.as_ref(),
             kernel_args: &kernel_args,
             console: &console,
         };
@@ -121,14 +127,15 @@ impl Machine {
         if start == Start::Resumed {
             match Plan::of(spec, vmm, &modules, &kernel_args) {
                 Ok(plan) => {
-                    let task = task(spec, true, is_kept)?;
+                    let task = task(spec, vmm, true, is_kept)?;
                     return Self::resume(spec, plan, patience, &boot, daemons, &modules, task);
                 }
                 Err(why) => tracing::debug!("no snapshot: {why}"),
             }
         }
         let points: Vec<SharePoint> = daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let (initramfs_bytes, _) = write_initramfs(spec, vmm, &modules, Some(task(spec, false, is_kept)?), &initramfs)?;
+        let (initramfs_bytes, _) =
+            write_initramfs(spec, vmm, &modules, Some(task(spec, vmm, false, is_kept)?), &initramfs)?;
         let boot = Boot { shares: &points, ..boot };
         let (started, monitored) = match vmm.resumable().filter(|_| is_kept) {
             None => (vmm.start(&boot)?, None),
@@ -170,7 +177,8 @@ impl Machine {
             ..Self::new(started, daemons, qemu.name(), boot)
         };
         let monitored = waiting.ready(patience).map_err(|error| machine.not_resumed(&error))?;
-        machine.late = Some(Late { monitored, task, has_network_device: spec.network.has_device(), sources });
+        let devices = Devices { has_network: spec.network.has_device(), has_scratch: spec.scratch.is_some() };
+        machine.late = Some(Late { monitored, task, devices, sources });
         if is_resumed {
             machine.begin()?;
         }
@@ -192,6 +200,7 @@ impl Machine {
             late: None,
             monitored: None,
             ports: Default::default(),
+            late_daemons: BTreeMap::new(),
             late_shares: 0,
             dir: boot.dir.to_owned(),
         }
@@ -204,13 +213,13 @@ impl Machine {
     ///
     /// Returns [`Error::NotResumed`] if the machine cannot go on.
     pub(crate) fn begin(&mut self) -> Result<Option<String>> {
-        let Some(Late { mut monitored, task, has_network_device, sources }) = self.late.take() else { return Ok(None) };
+        let Some(Late { mut monitored, task, devices, sources }) = self.late.take() else { return Ok(None) };
         let saved = match &self.snapshot {
             Some((store, key)) if !self.is_resumed => monitored.save(store, key, &sources),
             _ => Ok(()),
         };
         let points: Vec<SharePoint> = self.daemons.iter().map(|daemon| daemon.point.clone()).collect();
-        let begun = monitored.begin(&points, has_network_device, task, &self.channels.control);
+        let begun = monitored.begin(&points, devices, task, &self.channels.control);
         begun.map_err(|error| match error.kind() {
             // The first machine of its kind: the next one would fail as well.
             qmp::REFUSED if !self.is_resumed => self.refuse_snapshots(&error),
@@ -295,7 +304,7 @@ impl Machine {
         let console = self.console_tail();
         let log = tail(&text(&self.vmm_log));
         // A VMM ends when its daemon does; a daemon ends successfully when its VMM does.
-        if let Some(daemon) = self.daemons.iter_mut().find_map(Daemon::failed) {
+        if let Some(daemon) = self.daemons.iter_mut().chain(self.late_daemons.values_mut()).find_map(Daemon::failed) {
             return daemon;
         }
         // The VMM reports errors such as an invalid command line itself.
@@ -344,8 +353,11 @@ fn module_names(spec: &GuestSpec, vmm: &dyn Vmm) -> Vec<&'static str> {
     if spec.network.has_device() {
         names.push("virtio_net");
     }
-    if matches!(spec.root, Root::Host(_)) {
+    if matches!(spec.root, Root::Host(_)) || spec.scratch.is_some() {
         names.push("overlay");
+    }
+    if spec.scratch.is_some() {
+        names.extend(["virtio_blk", "ext4"]);
     }
     names
 }
@@ -368,7 +380,7 @@ fn write_initramfs(
     Ok((len, modules.iter().map(|module| module.path.clone()).collect()))
 }
 
-fn task(spec: &GuestSpec, has_late_shares: bool, is_kept: bool) -> Result<Task> {
+fn task(spec: &GuestSpec, vmm: &dyn Vmm, has_late_shares: bool, is_kept: bool) -> Result<Task> {
     let mount = |number: usize| {
         let share = &spec.shares[number];
         Mount {
@@ -387,6 +399,7 @@ fn task(spec: &GuestSpec, has_late_shares: bool, is_kept: bool) -> Result<Task> 
     Ok(Task {
         has_late_shares,
         root_tag: matches!(spec.root, Root::Host(_)).then(|| ROOT_TAG.to_owned()),
+        scratch: spec.scratch.map(|_| vmm.scratch_device().to_owned()),
         mounts: mount_points::order(&spec.shares)?.into_iter().map(mount).collect(),
         events: match &spec.events {
             None => Replay::Never,

@@ -33,8 +33,10 @@ pub(crate) struct Setup {
 pub(crate) struct Task {
     /// Whether the devices of the shares may appear a moment later.
     pub(crate) has_late_shares: bool,
-    /// The tag of the share that becomes the lower layer of `/`, or `None` to keep the initramfs.
+    /// The tag of the share that becomes the lower layer of `/`, instead of the initramfs.
     pub(crate) root_tag: Option<String>,
+    /// The block device that takes what is written to `/`, instead of memory.
+    pub(crate) scratch: Option<String>,
     /// Mounted in this order.
     pub(crate) mounts: Vec<Mount>,
     /// Whether changes of the host are replayed in the shares that are writable.
@@ -125,8 +127,8 @@ pub(crate) enum ToGuest {
     Unwanted(Stream),
     /// Sends a signal to the command.
     Signal { number: i32 },
-    /// Mounts or unmounts a share of a machine that is kept.
-    Share(ShareChange),
+    /// Mounts or unmounts a share of a machine that is kept. The answer has the same number.
+    Share { number: u64, change: ShareChange },
     /// Ends a machine that is kept.
     Finish,
 }
@@ -134,8 +136,16 @@ pub(crate) enum ToGuest {
 /// A share that comes or goes while a machine runs. Its device is in the port with this number.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ShareChange {
-    Mount { mount: Mount, port: usize },
-    Unmount { path: OsString, port: usize },
+    Mount {
+        mount: Mount,
+        port: usize,
+    },
+    Unmount {
+        path: OsString,
+        port: usize,
+        /// Even if programs in the guest use it.
+        is_forced: bool,
+    },
 }
 
 /// A message from the agent.
@@ -152,7 +162,7 @@ pub(crate) enum FromGuest {
         lacks_device: bool,
     },
     /// A share is mounted or unmounted, or why it is not.
-    ShareChanged { error: Option<String> },
+    ShareChanged { number: u64, error: Option<String> },
     /// The command ended and the shares are unmounted.
     Ended { exit_code: i32, stdout_bytes: u64, stderr_bytes: u64, warnings: Vec<String>, notes: Vec<String> },
 }

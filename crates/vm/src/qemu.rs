@@ -5,6 +5,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -57,6 +58,12 @@ pub(crate) const NETWORK_DEVICE: &str = "virtio-net-pci";
 
 /// QEMU's device with shared-memory regions, available since 11.1; [`SHARE_DEVICE`] has none in any version.
 pub(crate) const WINDOW_DEVICE: &str = "vhost-user-test-device-pci";
+/// QEMU's device for the scratch disk, and its name for the disk. If the host's disk is full, the guest gets an error
+/// instead of standing still.
+pub(crate) const SCRATCH_DRIVER: &str = "virtio-blk-pci";
+pub(crate) const SCRATCH: &str = "scratch";
+const SCRATCH_DEVICE: &str = "virtio-blk-pci,drive=scratch,werror=report,rerror=report";
+
 /// The virtio device type of a file system.
 const VIRTIO_ID_FS: u32 = 26;
 /// Length of its configuration in bytes: the tag and the number of request queues.
@@ -127,7 +134,14 @@ impl Qemu {
         Ok(self.program.words().to_vec())
     }
 
-    fn command(&self, boot: &Boot<'_>, kernel: &Path, ends: &[OwnedFd], snapshot: Option<&Ends>) -> Command {
+    fn command(
+        &self,
+        boot: &Boot<'_>,
+        kernel: &Path,
+        ends: &[OwnedFd],
+        scratch: Option<&File>,
+        snapshot: Option<&Ends>,
+    ) -> Command {
         let mut command = self.program.command();
         command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
         if self.at_reset == AtReset::Ends {
@@ -167,7 +181,13 @@ impl Qemu {
             command.args(["-netdev", "user,id=network"]);
             command.args(["-device", &format!("{NETWORK_DEVICE},netdev=network,romfile=")]);
         }
-        command.args(snapshot.map(Ends::arguments).unwrap_or_default());
+        if let Some(scratch) = scratch {
+            command.args(scratch_arguments(scratch));
+            if !snapshot.is_some_and(Ends::is_late) {
+                command.args(["-device", SCRATCH_DEVICE]);
+            }
+        }
+        command.args(snapshot.map(|ends| ends.arguments(scratch.is_some())).unwrap_or_default());
         command.args(&self.arguments);
         command
     }
@@ -209,10 +229,13 @@ impl Qemu {
             theirs.push(there);
         }
         let log = boot.dir.join("qemu.log");
-        let output = std::fs::File::create(&log).map_err(Error::io(format!("cannot create {log:?}")))?;
-        let mut command = self.command(boot, &kernel, &theirs, snapshot.as_ref());
+        let output = File::create(&log).map_err(Error::io(format!("cannot create {log:?}")))?;
+        let scratch =
+            boot.scratch.map(File::try_clone).transpose().map_err(Error::io("cannot duplicate a descriptor"))?;
+        let mut command = self.command(boot, &kernel, &theirs, scratch.as_ref(), snapshot.as_ref());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         tracing::debug!(?command, "starting QEMU");
+        theirs.extend(scratch.map(OwnedFd::from));
         theirs.extend(snapshot.into_iter().flat_map(Ends::into_inherited));
         let process = Supervised::spawn(command, theirs)?;
         let Ok([stdin, stdout, stderr, control, network]) = <[OwnedFd; 5]>::try_from(ours) else {
@@ -243,6 +266,14 @@ fn device(number: usize, share: &SharePoint) -> String {
         ),
         false => format!("{SHARE_DEVICE},chardev=fs{number},tag={tag},queue-size={QUEUE_LEN}"),
     }
+}
+
+/// Returns the arguments for the scratch disk without its device. Nothing outlives the machine, so nothing is flushed.
+fn scratch_arguments(disk: &File) -> [String; 6] {
+    let file = "driver=file,node-name=scratch-file,filename=/dev/fdset/1,locking=off,cache.no-flush=on,discard=unmap";
+    let raw = format!("driver=raw,node-name={SCRATCH},file=scratch-file,cache.no-flush=on,discard=unmap");
+    let fd = format!("fd={},set=1", disk.as_raw_fd());
+    ["-add-fd".into(), fd, "-blockdev".into(), file.into(), "-blockdev".into(), raw]
 }
 
 /// Returns the kernel's command line.

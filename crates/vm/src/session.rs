@@ -19,6 +19,7 @@ use std::{
 };
 
 use self::shares::LateShares;
+pub(crate) use self::shares::SharedDirectories;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH},
@@ -28,7 +29,10 @@ use signal_hook::{
 use crate::{
     Error, GuestSpec, Result, RunOutcome, Stdio, Timings,
     event::Event,
-    keep::{Keeper, hub},
+    keep::{
+        Keeper,
+        hub::{self, ForHub},
+    },
     machine::Machine,
     network::{self, Network},
     protocol::{FromGuest, Milestone, Stream, ToGuest},
@@ -148,7 +152,10 @@ impl<'a> Session<'a> {
                 break ended;
             }
             match self.next_event() {
-                Ok(event) => self.handle(event, machine)?,
+                Ok(event) => {
+                    self.handle(event, machine)?;
+                    self.share_times(machine);
+                }
                 Err(deadline) => return Err(passed(deadline, machine)),
             }
         };
@@ -217,13 +224,15 @@ impl<'a> Session<'a> {
                 Err(_) => eprintln!("transom: the guest is booting; Ctrl-C stops it"),
             }
         }
-        let received = match self.deadline {
-            Some((at, _)) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())),
+        let share_time = self.late_shares.next_time();
+        let received = match self.deadline.map(|(at, _)| at).into_iter().chain(share_time).min() {
+            Some(at) => self.events.recv_timeout(at.saturating_duration_since(Instant::now())),
             None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match (received, self.deadline) {
             (Ok(event), _) => Ok(event),
-            (Err(RecvTimeoutError::Timeout), Some((_, deadline))) => Err(deadline),
+            (Err(RecvTimeoutError::Timeout), Some((at, deadline))) if at <= Instant::now() => Err(deadline),
+            (Err(RecvTimeoutError::Timeout), _) if share_time.is_some() => Ok(Event::ShareTime),
             // The session itself holds a sender, and without a deadline nothing times out.
             (Err(_), _) => unreachable!("the event channel closed while the session holds a sender"),
         }
@@ -244,15 +253,17 @@ impl<'a> Session<'a> {
             Event::Signal(SIGWINCH) => self.send(&ToGuest::Resize(terminal::size())),
             Event::Signal(number) => self.signal(number)?,
             Event::Share(asked) => self.change_share(asked, machine),
+            Event::ShareTime => {}
             Event::Stop { is_forced: true } => return Err(Error::Forced),
             Event::Stop { is_forced: false } => self.send(&ToGuest::Finish),
             Event::ControlClosed if self.ended.is_none() => return Err(machine.ended_early()),
-            Event::DaemonEnded(number) if self.is_expected_end(number) => {}
+            Event::DaemonEnded(number)
+                if machine.is_late_daemon(number) && self.late_shares.is_expected_end(number) => {}
             Event::DaemonEnded(number) if self.ended.is_none() => {
                 return Err(if machine.vmm_ends(VMM_ENDS) {
                     machine.ended_early()
                 } else {
-                    machine.daemons[number].died()
+                    machine.daemon_died(number)
                 });
             }
             Event::ControlClosed | Event::DaemonEnded(_) => {}
@@ -269,8 +280,8 @@ impl<'a> Session<'a> {
             FromGuest::Reached { milestone, agent_us } => self.milestone(milestone, Duration::from_micros(agent_us)),
             FromGuest::Failed { message, lacks_device: true } => Err(machine.refuse_snapshots(&message)),
             FromGuest::Failed { message, lacks_device: false } => Err(Error::Guest(message)),
-            FromGuest::ShareChanged { error } => {
-                self.share_changed(error, machine);
+            FromGuest::ShareChanged { number, error } => {
+                self.share_changed(number, error);
                 Ok(())
             }
             FromGuest::Ended { exit_code, stdout_bytes, stderr_bytes, warnings, notes } => {
@@ -327,7 +338,15 @@ impl<'a> Session<'a> {
     fn keep(&mut self, keeper: &Keeper<'_>) -> Result<()> {
         self.deadline = None;
         let (Some(to_guest), Some(from_guest)) = (self.stdin.take(), self.from_guest.take()) else { return Ok(()) };
-        hub::serve(keeper, to_guest, from_guest, self.sender.clone()).map_err(Error::io("cannot keep the machine"))
+        self.publish();
+        let for_hub = ForHub {
+            to_guest,
+            from_guest,
+            events: self.sender.clone(),
+            shares: self.late_shares.published(),
+            is_interrupted: Arc::clone(&self.is_interrupted),
+        };
+        hub::serve(keeper, for_hub).map_err(Error::io("cannot keep the machine"))
     }
 
     /// Forwards the first signal to the command, which may handle it. A second signal, or one before the command

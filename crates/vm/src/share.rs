@@ -5,12 +5,18 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::{
+        fd::AsRawFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
     path::{Path, PathBuf},
     str::FromStr,
+    sync::Arc,
 };
 
-use crate::{CacheMode, Dax, DaxMode, Error, Result, Share, mount_points};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+
+use crate::{CacheMode, Dax, DaxMode, Directory, Error, Result, Share, mount_points};
 
 /// A share as written, before the directory is checked and the mount point is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +120,31 @@ impl ShareArg {
         let guest = self.guest.unwrap_or_else(|| guest_path(&host));
         let Self { is_read_only, cache, dax, .. } = self;
         Ok(Share { host, guest, is_read_only, cache, dax, ..Share::default() })
+    }
+}
+
+impl ShareArg {
+    /// As [`resolve`](Self::resolve), for a directory whose path somebody may change meanwhile: opens it once. The
+    /// share's path is where it was then.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub fn open(self, guest_path: impl FnOnce(&Path) -> PathBuf) -> Result<Share> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = match openat2(CWD, &self.host, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+            Ok(directory) => directory,
+            // It says why.
+            Err(errno) => {
+                let advice = errno.to_string();
+                let path = self.host.clone();
+                self.resolve(guest_path)?;
+                return Err(Error::Missing { what: "the shared directory", path, advice });
+            }
+        };
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        let share = Self { host: opened, ..self }.resolve(guest_path)?;
+        Ok(Share { directory: Some(Directory(Arc::new(directory))), ..share })
     }
 }
 

@@ -38,6 +38,8 @@ pub struct GuestSpec {
     pub memory_mib: u32,
     /// Number of virtual CPUs.
     pub cpus: u32,
+    /// The size in bytes of a disk for what the guest writes outside of its shares, instead of its memory.
+    pub scratch: Option<u64>,
     /// Where the command's input comes from and its output goes.
     pub stdio: Stdio,
     /// Stops the run after this time.
@@ -86,6 +88,8 @@ pub enum Root {
 pub struct Share {
     /// The directory on the host.
     pub host: PathBuf,
+    /// The directory itself, opened, if another one could be at its path by the time the daemon starts.
+    pub directory: Option<Directory>,
     /// The mount point in the guest.
     pub guest: PathBuf,
     /// Whether the daemon rejects changes by the guest.
@@ -102,6 +106,18 @@ pub struct Share {
     /// Additional arguments for this share's daemon.
     pub daemon_args: Vec<OsString>,
 }
+
+/// An open directory. Two are equal if they are the same descriptor.
+#[derive(Clone, Debug)]
+pub struct Directory(pub Arc<OwnedFd>);
+
+impl PartialEq for Directory {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Directory {}
 
 /// What takes the guest's changes instead of the shared directory.
 #[derive(Clone, Debug)]

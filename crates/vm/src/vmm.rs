@@ -8,6 +8,7 @@
 use std::{
     ffi::OsString,
     fmt,
+    fs::File,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
@@ -21,11 +22,17 @@ pub trait Vmm: fmt::Debug {
     /// Returns the name for messages.
     fn name(&self) -> &'static str;
 
-    /// Returns the kernel modules that its devices need. Modules that are built in are skipped.
+    /// Returns the kernel modules that its devices need, except that of a scratch disk. Modules that are built in are
+    /// skipped.
     fn modules(&self) -> &'static [&'static str];
 
     /// Returns the character devices of the channels.
     fn guest_channels(&self) -> GuestChannels;
+
+    /// Returns the block device of the scratch disk in the guest, of which there is no other.
+    fn scratch_device(&self) -> &'static str {
+        "/dev/vda"
+    }
 
     /// Returns the arguments that the daemon of the share `tag` needs for this VMM.
     fn daemon_args(&self, _tag: &str) -> Vec<OsString> {
@@ -61,6 +68,8 @@ pub struct Boot<'a> {
     pub shares: &'a [SharePoint],
     /// Whether the machine has a network device, which leads to what the host can reach.
     pub has_network_device: bool,
+    /// The scratch disk, if there is one.
+    pub scratch: Option<&'a File>,
     /// Additional kernel parameters; those after `--` go to the agent.
     pub kernel_args: &'a [OsString],
     /// The file to which the VMM writes the guest's console.

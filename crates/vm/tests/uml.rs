@@ -156,6 +156,7 @@ fn share(folder: &Path) -> Result<Share> {
         dax: None,
         version_table: None,
         layer: None,
+        directory: None,
         daemon_args: env::var_os("TRANSOM_TEST_DAEMON_ARG").into_iter().collect(),
     })
 }
@@ -173,6 +174,7 @@ fn spec(kernel: &Path, daemon: &Path, shares: Vec<Share>, role: &str, input: Vec
         env: vec![(ROLE.into(), role.into())],
         memory_mib: 128,
         cpus: 1,
+        scratch: None,
         stdio: Stdio {
             stdin: Input::Bytes(input),
             stdout: Output::Capture,

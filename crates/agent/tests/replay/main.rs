@@ -320,6 +320,7 @@ impl<'a> Guest<'a> {
             env: vec![(ROLE.into(), role.into())],
             memory_mib: machine.memory_mib,
             cpus: 1,
+            scratch: None,
             stdio: Stdio::default(),
             timeout: Some(machine.timeout),
             console: env::var_os("TRANSOM_TEST_CONSOLE").map(PathBuf::from),

@@ -111,6 +111,7 @@ fn in_guest(plan: &Plan, side: &Side, qemu: &Program, cache: &Path, shared: &Pat
         env: Vec::new(),
         memory_mib: plan.memory_mib,
         cpus: plan.cpus,
+        scratch: None,
         stdio: Stdio::default(),
         timeout: Some(
             OVERHEAD + Duration::from_secs_f64((plan.seconds + plan.warm_up) * matrix::all().len() as f64 * 2.0),

@@ -81,6 +81,7 @@ impl Guest for Machine {
             dax: candidate.window_len.map(|window_len| Dax { window_len, mode: DaxMode::Always }),
             version_table: None,
             layer: None,
+            directory: None,
             daemon_args: candidate.args.iter().map(Into::into).collect(),
         };
         let spec = GuestSpec {
@@ -95,6 +96,7 @@ impl Guest for Machine {
             env: Vec::new(),
             memory_mib: self.memory_mib,
             cpus: 1,
+            scratch: None,
             stdio: transom_vm::Stdio::default(),
             timeout: Some(TIMEOUT),
             console: None,

@@ -67,6 +67,7 @@ pub(super) fn rows(daemon: &Path) -> Result<Vec<Row>> {
             env: Vec::new(),
             memory_mib: 512,
             cpus: 1,
+            scratch: None,
             stdio: Stdio::default(),
             timeout: Some(2 * shared::WAIT_MAX),
             console: None,

@@ -5,15 +5,16 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Args, Subcommand};
 use transom_vm::{
     Error, Result,
-    keep::{Machine, ShareRequest, SharedDirectory},
+    keep::{Machine, ShareChanged, ShareRequest, SharedDirectory},
 };
 
-use crate::tell::tell;
+use crate::{run::values::parse_seconds, tell::tell};
 
 /// Add directories to a machine that `transom run --keep` has started, and remove them
 #[derive(Debug, Args)]
@@ -31,6 +32,9 @@ enum Change {
     /// with applies: --hide, --disk, --rate and --daemon-arg. A machine has room for six shares, its root among them.
     /// Changes of the host raise no events in it.
     Add {
+        /// How long the guest may take; after that, the directory is not shared
+        #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "60")]
+        timeout: Duration,
         /// The machine
         name: String,
         /// The directory
@@ -39,9 +43,19 @@ enum Change {
     },
     /// Unmount a directory that `transom share add` has added
     ///
-    /// Refused while a program in the machine uses it. What was written is on this machine then, and nothing here has
-    /// the directory open any more.
+    /// What was written is on this machine then, and nothing here has the directory open any more. Refused while
+    /// something in the machine uses it, which is named: an open file, a working directory, another mount of it, also
+    /// in a container.
     Remove {
+        /// Remove it even if it is in use: what is not written yet is lost
+        ///
+        /// What the guest can write back within the time is not lost. If it does not answer, the directory's daemon is
+        /// killed.
+        #[arg(long)]
+        force: bool,
+        /// How long the guest may take to write back; without --force, it goes on after that
+        #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "60")]
+        timeout: Duration,
         /// The machine
         name: String,
         /// The path in the guest
@@ -52,8 +66,8 @@ enum Change {
 impl Share {
     pub(crate) fn execute(self) -> ExitCode {
         let changed = match &self.change {
-            Change::Add { name, share } => add(name, share),
-            Change::Remove { name, guest } => remove(name, guest),
+            Change::Add { name, share, timeout } => add(name, share, *timeout),
+            Change::Remove { name, guest, force, timeout } => remove(name, guest, *force, *timeout),
         };
         match changed {
             Ok(text) => {
@@ -68,22 +82,29 @@ impl Share {
     }
 }
 
-fn add(name: &str, share: &OsStr) -> Result<String> {
+fn add(name: &str, share: &OsStr, timeout: Duration) -> Result<String> {
     // The process that keeps the machine has another working directory.
     let mut words = share.as_bytes().to_vec();
     if !words.is_empty() && !words.starts_with(b"/") {
         let here = std::env::current_dir().map_err(Error::io("cannot find the working directory"))?;
         words = [escaped(&here), b"/".to_vec(), words].concat();
     }
-    let SharedDirectory { host, guest, .. } =
-        Machine::connect(name)?.change_share(ShareRequest::Add(OsString::from_vec(words)))?;
+    let SharedDirectory { host, guest, .. } = change(name, ShareRequest::Add(OsString::from_vec(words)), timeout)?;
     Ok(format!("{} is mounted at {} in the machine {name}", host.display(), guest.display()))
 }
 
-fn remove(name: &str, guest: &Path) -> Result<String> {
+fn remove(name: &str, guest: &Path, is_forced: bool, timeout: Duration) -> Result<String> {
     let plain: PathBuf = guest.components().collect();
-    let SharedDirectory { host, .. } = Machine::connect(name)?.change_share(ShareRequest::Remove(plain))?;
+    let SharedDirectory { host, .. } = change(name, ShareRequest::Remove { path: plain, is_forced }, timeout)?;
     Ok(format!("{} is not in the machine {name} any more", host.display()))
+}
+
+fn change(name: &str, request: ShareRequest, timeout: Duration) -> Result<SharedDirectory> {
+    let ShareChanged { share, warning } = Machine::connect(name)?.change_share(request, timeout)?;
+    if let Some(warning) = warning {
+        tell(format_args!("the machine {name}: {warning}"));
+    }
+    Ok(share)
 }
 
 /// Returns a path with a backslash before each colon, comma and backslash.

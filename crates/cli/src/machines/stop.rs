@@ -1,6 +1,6 @@
 //! `transom stop`: the end of a machine that stays.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use transom_vm::{
@@ -8,7 +8,10 @@ use transom_vm::{
     keep::{Machine, State, machines},
 };
 
-use crate::tell::{printable, tell};
+use crate::{
+    run::values::parse_seconds,
+    tell::{printable, tell},
+};
 
 /// End machines that `transom run --keep` has started
 ///
@@ -28,6 +31,10 @@ pub(crate) struct Stop {
     /// Do not wait for the guest: what its programs have not written yet is lost
     #[arg(long)]
     force: bool,
+
+    /// How long to wait for the end of each machine; it goes on after that
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "120")]
+    timeout: Duration,
 }
 
 impl Stop {
@@ -55,7 +62,7 @@ impl Stop {
     }
 
     fn stop(&self, name: &str) -> Result<()> {
-        eprint!("{}", printable(&Machine::connect(name)?.stop(self.force)?));
+        eprint!("{}", printable(&Machine::connect(name)?.stop(self.force, self.timeout)?));
         Ok(())
     }
 }

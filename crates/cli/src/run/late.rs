@@ -45,7 +45,8 @@ impl ParseShare for LateShares {
                  start it with this share"
             )));
         }
-        let mut share = parsed.resolve(|host: &Path| guest_path(host, self.has_host_root))?;
+        // From here on, whatever the guest puts at its path is not followed.
+        let mut share = parsed.open(|host: &Path| guest_path(host, self.has_host_root))?;
         if is_led_astray(&typed, &share.host, writable) {
             return Err(Error::Usage(format!(
                 "share {typed:?}: it leads to {:?} by a link in a directory that the guest can write; if that is \

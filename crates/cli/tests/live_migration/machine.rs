@@ -77,6 +77,7 @@ impl First {
             env: Vec::new(),
             memory_mib: 512,
             cpus: 1,
+            scratch: None,
             stdio: transom_vm::Stdio::default(),
             timeout: Some(4 * STEP_MAX),
             console: None,

@@ -124,6 +124,7 @@ impl Guest {
             env: Vec::new(),
             memory_mib: 192,
             cpus: 1,
+            scratch: None,
             stdio: transom_vm::Stdio::default(),
             timeout: Some(timeout),
             console: None,

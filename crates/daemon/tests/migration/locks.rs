@@ -1,6 +1,10 @@
 //! POSIX locks of the host, and requests that wait for one, move to another daemon on the same file system.
 
-use std::{fs::File, thread};
+use std::{
+    fs::File,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use transom_frontend::{
@@ -16,6 +20,8 @@ use zerocopy::IntoBytes as _;
 
 use crate::{daemon::Daemon, watched::REQUEST};
 
+/// Well above what anything here takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 const WRITE: u32 = libc::F_WRLCK as u32;
 const UNLOCK: u32 = libc::F_UNLCK as u32;
 
@@ -152,9 +158,7 @@ fn a_request_that_waits_for_a_lock_waits_on_at_the_destination() {
     moved.load_state(&again).unwrap();
     moved.restart_queue(REQUEST + 1, &other.exchange, other_base).unwrap();
     guest.arrive(moved, base);
-    while there.waiters() == 0 {
-        thread::yield_now();
-    }
+    await_waiter(&there);
     assert_eq!(other.exchange.reap().unwrap(), 0, "it is not answered");
     guest.session.setlk(guest.nodeid, guest.fh, 7, UNLOCK, false).unwrap();
     let reply = other.exchange.wait(waits).unwrap().writable;
@@ -170,10 +174,18 @@ fn wait_for_lock(daemon: &Daemon, session: &mut Session<Queue>, guest: &Guest) -
     let header = session.header(Opcode::Setlkw as u32, guest.nodeid, arg.as_bytes().len());
     let token = session.exchange.submit(&[header.as_bytes(), arg.as_bytes()], &[16]).unwrap();
     session.exchange.notify().unwrap();
+    await_waiter(daemon);
+    token
+}
+
+/// Waits until a request waits for a lock.
+#[track_caller]
+fn await_waiter(daemon: &Daemon) {
+    let begun = Instant::now();
     while daemon.waiters() == 0 {
+        assert!(begun.elapsed() < LIMIT, "no request waits for a lock within {LIMIT:?}");
         thread::yield_now();
     }
-    token
 }
 
 #[test]

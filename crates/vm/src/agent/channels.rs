@@ -3,6 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Write},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -32,8 +33,9 @@ pub(super) struct Streams {
     pub(super) stderr: File,
 }
 
-/// To the host.
-pub(super) struct Reports(File);
+/// To the host. Threads send one message at a time.
+#[derive(Clone)]
+pub(super) struct Reports(Arc<Mutex<File>>);
 
 /// From the host.
 pub(super) struct Requests(BufReader<File>);
@@ -41,7 +43,7 @@ pub(super) struct Requests(BufReader<File>);
 /// Opens the channels, waiting for their devices.
 pub(super) fn open(paths: &GuestChannels) -> io::Result<Channels> {
     let control = open_one(&paths.control)?;
-    let reports = Reports(control.try_clone()?);
+    let reports = Reports(Arc::new(Mutex::new(control.try_clone()?)));
     Ok(Channels {
         streams: Streams {
             stdin: open_one(&paths.stdin)?,
@@ -80,7 +82,7 @@ impl Reports {
     pub(super) fn send(&self, message: &FromGuest) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        (&self.0).write_all(&line)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
     }
 }
 

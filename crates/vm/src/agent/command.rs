@@ -209,7 +209,7 @@ impl Follower {
         while let Ok(Some(request)) = requests.next() {
             match request {
                 // There is a task already, which ends by itself, and its shares stay.
-                ToGuest::Begin(_) | ToGuest::Go | ToGuest::Share(_) | ToGuest::Finish => {}
+                ToGuest::Begin(_) | ToGuest::Go | ToGuest::Share { .. } | ToGuest::Finish => {}
                 ToGuest::StdinEnd { bytes } => drop(self.end.write_all(&bytes.to_ne_bytes())),
                 ToGuest::Resize(size) => {
                     if let Some(terminal) = &self.terminal {

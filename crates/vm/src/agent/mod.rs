@@ -14,10 +14,12 @@ mod pump;
 mod resume;
 mod serve;
 mod session_leader;
+mod shares;
 
 use std::{
     fs, io,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -99,7 +101,7 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
     let events = (task.events != Replay::Never).then(events::program).transpose()?;
     mounts::root(&task)?;
     network::name_resolver(&task.network)?;
-    let mut mounted = mounts::shares(&task)?;
+    let mounted = Arc::new(shares::mount_all(&task)?);
     reached(Milestone::Mounts)?;
     // Shells show it; a guest without a name is usable.
     let _ = sethostname(HOST_NAME);
@@ -124,8 +126,8 @@ fn work(reports: &mut Option<Reports>) -> io::Result<()> {
         ending: || notes.extend(replayer.and_then(Replayer::end).map(|why| format!("no events: {why}"))),
     };
     let ended = match task.is_kept {
-        true => serve::run(&task, channels.streams, channels.requests, stages, |change| {
-            reports.send(&mounted.changed(change))
+        true => serve::run(&task, channels.streams, channels.requests, stages, |number, change| {
+            shares::change(&mounted, number, change, reports.clone());
         })?,
         false => command::run(&task, channels.streams, channels.requests, stages)?,
     };

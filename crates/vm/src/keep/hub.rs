@@ -16,6 +16,7 @@ use std::{
     },
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Sender},
     },
     thread,
@@ -27,9 +28,9 @@ use super::{
     claim::Claim,
     frame::{Frame, MESSAGE_MAX, START_MAX, WINDOW},
     messages::{Exec, FromCommand, Program, Request, RunningCommand, Status, ToCommand},
-    shares::{Asked, ShareRequest},
+    shares::{Asked, ShareAnswer},
 };
-use crate::event::Event;
+use crate::{event::Event, session::SharedDirectories};
 
 /// Callers at once. Each has two threads and an outbox.
 const CALLERS_MAX: usize = 64;
@@ -47,10 +48,24 @@ const REFUSED: i32 = 125;
 #[derive(Debug)]
 pub(crate) struct Hub {
     claim: Arc<Claim>,
-    description: Mutex<Status>,
+    description: Status,
+    /// The session's list.
+    shares: SharedDirectories,
     to_guest: Mutex<File>,
     callers: Mutex<Callers>,
     events: Mutex<Sender<Event>>,
+    /// Ends what the session waits for.
+    is_interrupted: Arc<AtomicBool>,
+}
+
+/// What the session gives to those who serve callers.
+#[derive(Debug)]
+pub(crate) struct ForHub {
+    pub(crate) to_guest: OwnedFd,
+    pub(crate) from_guest: OwnedFd,
+    pub(crate) events: Sender<Event>,
+    pub(crate) shares: SharedDirectories,
+    pub(crate) is_interrupted: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -78,20 +93,18 @@ struct Outbox {
 }
 
 /// Starts to serve requests for a machine that is ready.
-pub(crate) fn serve(
-    keeper: &Keeper<'_>,
-    to_guest: OwnedFd,
-    from_guest: OwnedFd,
-    events: Sender<Event>,
-) -> io::Result<()> {
+pub(crate) fn serve(keeper: &Keeper<'_>, session: ForHub) -> io::Result<()> {
+    let ForHub { to_guest, from_guest, events, shares, is_interrupted } = session;
     let Keeper { claim, description, .. } = keeper;
     let listener = claim.ready()?;
     let hub = Arc::new(Hub {
         claim: Arc::clone(claim),
-        description: Mutex::new(Status { since: now(), ..description.clone() }),
+        description: Status { since: now(), ..description.clone() },
+        shares,
         to_guest: Mutex::new(File::from(to_guest)),
         callers: Mutex::default(),
         events: Mutex::new(events),
+        is_interrupted,
     });
     thread::spawn({
         let hub = Arc::clone(&hub);
@@ -139,20 +152,17 @@ impl Hub {
             Request::Status => Frame::message(0, &self.status())?.write(&mut connection),
             Request::Stop { is_forced } => {
                 self.claim.await_end(connection);
+                // The session may wait for QEMU, but not when nothing else counts any more.
+                if is_forced {
+                    self.is_interrupted.store(true, Ordering::Relaxed);
+                }
                 self.tell(Event::Stop { is_forced });
                 Ok(())
             }
-            Request::Share(request) => {
+            Request::Share { request, timeout } => {
                 let (answer, answered) = mpsc::channel();
-                self.tell(Event::Share(Asked { request: request.clone(), answer }));
-                let answer = answered.recv().unwrap_or_else(|_| Err("it ends".into()));
-                if let Ok(share) = &answer {
-                    let shares = &mut lock(&self.description).shares;
-                    match request {
-                        ShareRequest::Add(_) => shares.push(share.clone()),
-                        ShareRequest::Remove(path) => shares.retain(|share| share.guest != path),
-                    }
-                }
+                self.tell(Event::Share(Asked { request, timeout, answer }));
+                let answer: ShareAnswer = answered.recv().unwrap_or_else(|_| Err("it ends".into()));
                 Frame::message(0, &answer)?.write(&mut connection)
             }
             Request::Exec(_) if lock(&self.callers).connections > CALLERS_MAX => {
@@ -195,7 +205,7 @@ impl Hub {
     fn status(&self) -> Status {
         let mut commands: Vec<_> = lock(&self.callers).commands.values().map(|c| c.command.clone()).collect();
         commands.sort_by_key(|command| command.since);
-        Status { commands, ..lock(&self.description).clone() }
+        Status { commands, shares: lock(&self.shares).clone(), ..self.description.clone() }
     }
 
     fn tell(&self, event: Event) {

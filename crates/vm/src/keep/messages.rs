@@ -1,6 +1,6 @@
 //! The messages in frames: between a command's caller and the agent, and between callers and the keeper.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,11 @@ pub(crate) enum Request {
     /// Starts a command. What follows are frames of [`ToCommand`] and standard input.
     Exec(Box<Exec>),
     /// Adds or removes a share. The answer is a [`ShareAnswer`](super::shares::ShareAnswer).
-    Share(ShareRequest),
+    Share {
+        request: ShareRequest,
+        /// How long the guest may take.
+        timeout: Duration,
+    },
     /// Ends the machine. The answer is a text of how it ended.
     Stop {
         /// Without waiting for the guest.

@@ -19,6 +19,7 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 pub use self::{
@@ -26,7 +27,7 @@ pub use self::{
     claim::{Claim, READY},
     copy::{copy_in, copy_out},
     messages::{Exec, Program, RunningCommand, SharedDirectory, Status},
-    shares::{ParseShare, ShareRequest},
+    shares::{ParseShare, ShareChanged, ShareRequest},
 };
 use self::{
     claim::{Files, Holder},
@@ -47,6 +48,9 @@ pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>, parse: &dyn Par
     let keeper = Keeper { claim: Arc::clone(claim), description: describe(spec, vmm), parse };
     crate::run::follow(spec, vmm, Some(&keeper))
 }
+
+/// How long the process that keeps a machine may take to say what the machine does, for which it asks nobody.
+const STATUS_MAX: Duration = Duration::from_secs(30);
 
 /// What turns a run into a machine that stays.
 #[derive(Debug)]
@@ -99,6 +103,8 @@ impl Machine {
     ///
     /// Returns an error if the machine ends meanwhile.
     pub fn status(mut self) -> Result<Status> {
+        let limit = self.connection.set_read_timeout(Some(STATUS_MAX));
+        limit.map_err(Error::io("cannot limit the time"))?;
         self.ask(&Request::Status)?;
         let frame = Frame::read(&mut self.connection, START_MAX).and_then(|frame| match frame {
             Some(frame) => frame.parse(),
@@ -108,18 +114,38 @@ impl Machine {
     }
 
     /// Stops the machine, and returns what is to be told about it: warnings, and what became of its overlays. Blocks
-    /// until the machine has ended. With `is_forced`, the guest is not asked, and what its programs have not written is
-    /// lost.
+    /// until the machine has ended, but not for longer than `timeout`. With `is_forced`, the guest is not asked, and
+    /// what its programs have not written is lost.
     ///
     /// # Errors
     ///
-    /// Returns an error if the machine does not answer.
-    pub fn stop(mut self, is_forced: bool) -> Result<String> {
+    /// Returns an error if the machine has not ended in time. It goes on with its end.
+    pub fn stop(mut self, is_forced: bool, timeout: Duration) -> Result<String> {
+        let name = self.name.clone();
         self.ask(&Request::Stop { is_forced })?;
-        let mut log = String::new();
-        let read = self.connection.read_to_string(&mut log);
-        read.map_err(Error::io(format!("the machine {} does not answer", self.name)))?;
-        Ok(log)
+        let until = Instant::now() + timeout;
+        let (mut log, mut chunk) = (Vec::new(), [0; 4096]);
+        loop {
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let limited = self.connection.set_read_timeout(Some(left));
+            match limited.and_then(|()| self.connection.read(&mut chunk)) {
+                Ok(0) => return Ok(String::from_utf8_lossy(&log).into_owned()),
+                Ok(len) => log.extend_from_slice(&chunk[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let next = match is_forced {
+                        true => "end its process, which `transom ps` shows".into(),
+                        false => format!("wait, or end it without that: transom stop --force {name}"),
+                    };
+                    return Err(Error::Usage(format!(
+                        "the machine {name} has not ended within {} s: its programs, or what they have written, are \
+                         not finished, or its guest does not answer; it goes on: {next}",
+                        timeout.as_secs_f32()
+                    )));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io(format!("the machine {name} does not answer"))(error)),
+            }
+        }
     }
 
     fn ask(&mut self, request: &Request) -> Result<()> {

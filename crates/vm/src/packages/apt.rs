@@ -29,6 +29,8 @@ const LISTS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Space needed for a package and its contents, as a multiple of the package.
 const UNPACKED: u64 = 5;
 
+/// Space without which apt does not go on, and does not always say so.
+const LEFT_MIN: u64 = 4 << 20;
 /// Space needed for the lists of a release, with apt's index of them.
 const LISTS_BYTES: u64 = 256 << 20;
 
@@ -238,7 +240,7 @@ impl<'a> Apt<'a> {
     /// Runs `command` and returns its output, except progress lines, which go to the report.
     fn run(&self, command: Command, doing: &str) -> Result<String> {
         let program = if command.get_program() == "apt-get" { "apt-get" } else { "apt-cache" };
-        let output = capture(command, program, STILL_MAX, |line| self.progress(line))?;
+        let output = capture(command, program, STILL_MAX, |line| self.progress(line), || self.check_space(LEFT_MIN))?;
         if output.is_success {
             return Ok(output.stdout);
         }
@@ -268,7 +270,7 @@ impl Machine {
         let mut command = Command::new("apt-config");
         command.args(["shell", "LIST", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"]);
         command.args(["ARCH", "APT::Architecture"]);
-        let output = capture(command, "apt-config", STILL_MAX, |_| None)?;
+        let output = capture(command, "apt-config", STILL_MAX, |_| None, || Ok(()))?;
         let value = |name: &str| {
             let found = output.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             found.map(|value| value.trim_matches('\'').to_owned()).unwrap_or_default()

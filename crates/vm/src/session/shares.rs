@@ -1,65 +1,145 @@
 //! Shares that are added to and taken from a machine that stays.
 //!
-//! One change is made at a time. The host's part of it is done at once; then the guest mounts or unmounts, and says so.
+//! The host's part of a change is done at once; then the guest mounts or unmounts, and says so. Nothing waits for it:
+//! a change whose deadline passes is answered with an error, and others are made meanwhile. What the guest says later
+//! still counts. A share that is unmounted is [released](Release) step by step: QEMU forgets its device once the guest
+//! has switched it off, and its daemon ends.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use super::{Session, watch_daemon};
 use crate::{
     Error, Result, Share,
     keep::{
         Keeper, SharedDirectory,
-        shares::{Asked, ShareRequest},
+        shares::{Asked, ShareChanged, ShareRequest},
     },
-    machine::{Machine, ports::Plugged},
+    machine::{
+        Machine,
+        ports::{Plugged, Remains},
+    },
     mount_points,
     protocol::{Mount, ShareChange, ToGuest},
 };
+
+/// How long QEMU may take to forget a device that the guest has released, and the daemon to end after that.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
+/// How often a release is tried.
+const RELEASE_EVERY: Duration = Duration::from_millis(20);
+/// How long the guest may take with what no caller waits for.
+const UNASKED_MAX: Duration = Duration::from_secs(60);
+
+/// The shares of a machine that stays, as everybody may see them.
+pub(crate) type SharedDirectories = Arc<Mutex<Vec<SharedDirectory>>>;
 
 /// The shares of a machine that stays.
 #[derive(Debug, Default)]
 pub(super) struct LateShares {
     added: Vec<(Share, Plugged)>,
-    pending: Option<Pending>,
-    /// Daemons whose end is expected.
-    ending: Vec<usize>,
+    /// Changes that the guest makes.
+    pending: Vec<Pending>,
+    /// Shares that the guest has no longer.
+    releases: Vec<Release>,
+    /// The number of the last change.
+    last: u64,
+    published: SharedDirectories,
 }
 
 /// A change that the guest makes.
 #[derive(Debug)]
 struct Pending {
-    asked: Asked,
+    number: u64,
+    kind: Kind,
     share: Share,
     plugged: Plugged,
+    /// Who waits for it.
+    asked: Option<Asked>,
+    /// The deadline; `None` once it has passed.
+    until: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Add,
+    Remove { is_forced: bool },
+}
+
+/// The rest of the removal of a share that the guest has unmounted.
+#[derive(Debug)]
+struct Release {
+    share: Share,
+    plugged: Plugged,
+    asked: Option<Asked>,
+    /// Why the share was not mounted, if it is released for that.
+    failure: Option<String>,
+    until: Instant,
+}
+
+impl LateShares {
+    /// Returns when [`Session::share_times`] has something to do.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        let pending = self.pending.iter().filter_map(|pending| pending.until);
+        let releases = self.releases.first().map(|_| Instant::now() + RELEASE_EVERY);
+        pending.chain(releases).min()
+    }
+
+    /// Returns the list that follows every change.
+    pub(super) fn published(&self) -> SharedDirectories {
+        Arc::clone(&self.published)
+    }
+
+    /// Returns whether the end of a daemon is that of a share that goes, or has gone.
+    pub(super) fn is_expected_end(&self, daemon: usize) -> bool {
+        !self.added.iter().any(|(_, plugged)| plugged.daemon == daemon)
+            && !self.pending.iter().any(|pending| pending.plugged.daemon == daemon && pending.asked.is_some())
+    }
+
+    /// Takes the changes of a share that the guest was asked to make.
+    fn take_pending(&mut self, tag: &str) -> Vec<Pending> {
+        self.pending.extract_if(.., |pending| pending.plugged.tag == tag).collect()
+    }
 }
 
 impl Session<'_> {
     /// Begins a change, or answers that it cannot be made.
     pub(super) fn change_share(&mut self, asked: Asked, machine: &mut Machine) {
-        let begun = match (&self.late_shares.pending, self.keeper) {
-            (Some(_), _) => Err(Error::Usage("another share is being added or removed; try again".into())),
-            (None, None) => Err(Error::Usage("it is not kept".into())),
-            (None, Some(keeper)) => self.begin_change(&asked.request, keeper, machine),
+        let begun = match self.keeper {
+            None => Err(Error::Usage("it is not kept".into())),
+            Some(keeper) => self.begin_change(&asked, keeper, machine),
         };
         match begun {
-            Ok((share, plugged)) => self.late_shares.pending = Some(Pending { asked, share, plugged }),
+            Ok((kind, share, plugged, change)) => {
+                let until = Some(Instant::now() + asked.timeout);
+                self.ask_guest(Pending { number: 0, kind, share, plugged, asked: Some(asked), until }, change);
+            }
             // The caller may have gone.
             Err(error) => drop(asked.answer.send(Err(error.to_string()))),
         }
     }
 
+    fn ask_guest(&mut self, pending: Pending, change: ShareChange) {
+        self.late_shares.last += 1;
+        let number = self.late_shares.last;
+        self.late_shares.pending.push(Pending { number, ..pending });
+        self.send(&ToGuest::Share { number, change });
+    }
+
     fn begin_change(
         &mut self,
-        request: &ShareRequest,
+        asked: &Asked,
         keeper: &Keeper<'_>,
         machine: &mut Machine,
-    ) -> Result<(Share, Plugged)> {
-        match request {
+    ) -> Result<(Kind, Share, Plugged, ShareChange)> {
+        match &asked.request {
             ShareRequest::Add(words) => {
                 let share = keeper.parse.parse(words, &self.writable())?;
                 self.check_place(&share)?;
                 let plugged = machine.plug(self.spec, &share)?;
-                let pidfd = machine.daemons[plugged.daemon].process.pidfd().try_clone_to_owned();
+                let pidfd = machine.late_daemons[&plugged.daemon].process.pidfd().try_clone_to_owned();
                 watch_daemon(pidfd.map_err(Error::io("cannot watch the daemon"))?, plugged.daemon, self.sender.clone());
                 let mount = Mount {
                     tag: plugged.tag.clone(),
@@ -67,10 +147,10 @@ impl Session<'_> {
                     is_read_only: share.is_read_only,
                     options: String::new(),
                 };
-                self.send(&ToGuest::Share(ShareChange::Mount { mount, port: plugged.port }));
-                Ok((share, plugged))
+                let change = ShareChange::Mount { mount, port: plugged.port };
+                Ok((Kind::Add, share, plugged, change))
             }
-            ShareRequest::Remove(path) => {
+            ShareRequest::Remove { path, is_forced } => {
                 let is_it = |(share, _): &&(Share, Plugged)| share.guest == *path;
                 let Some((share, plugged)) = self.late_shares.added.iter().find(is_it).cloned() else {
                     return Err(Error::Usage(match self.spec.shares.iter().any(|share| share.guest == *path) {
@@ -78,45 +158,148 @@ impl Session<'_> {
                         false => format!("no share is mounted at {path:?}: `transom ps` lists them"),
                     }));
                 };
+                let kind = Kind::Remove { is_forced: *is_forced };
+                let is_same = |pending: &Pending| pending.plugged.tag == plugged.tag;
+                if self
+                    .late_shares
+                    .pending
+                    .iter()
+                    .any(|pending| is_same(pending) && (!is_forced || pending.kind == kind))
+                {
+                    return Err(Error::Usage(format!(
+                        "the share at {path:?} is being removed already; --force does not wait for the guest"
+                    )));
+                }
                 if let Some(inner) = self.guests().find(|other| other != path && other.starts_with(path)) {
                     return Err(Error::Usage(format!(
                         "another share is mounted in it, at {inner:?}; remove that first"
                     )));
                 }
-                self.send(&ToGuest::Share(ShareChange::Unmount { path: path.clone().into(), port: plugged.port }));
-                Ok((share, plugged))
+                let (port, is_forced) = (plugged.port, *is_forced);
+                Ok((kind, share, plugged, ShareChange::Unmount { path: path.clone().into(), port, is_forced }))
             }
         }
     }
 
-    /// The guest has made the change, or not.
-    pub(super) fn share_changed(&mut self, error: Option<String>, machine: &mut Machine) {
-        let Some(Pending { asked, share, plugged }) = self.late_shares.pending.take() else { return };
-        let is_added = matches!(asked.request, ShareRequest::Add(_));
-        let answer = match error {
-            None if is_added => {
-                self.late_shares.added.push((share.clone(), plugged));
-                Ok(SharedDirectory::of(&share))
+    /// The guest has made a change, or not.
+    pub(super) fn share_changed(&mut self, number: u64, error: Option<String>) {
+        let late = &mut self.late_shares;
+        let Some(at) = late.pending.iter().position(|pending| pending.number == number) else { return };
+        let Pending { kind, share, plugged, asked, .. } = late.pending.remove(at);
+        match (kind, error) {
+            (Kind::Add, None) if asked.is_some() => {
+                late.added.push((share.clone(), plugged));
+                self.publish();
+                answer(asked, Ok(ShareChanged { share: SharedDirectory::of(&share), warning: None }));
             }
+            // Nobody waits for it any more: it goes again.
+            (Kind::Add, None) => {
+                let change =
+                    ShareChange::Unmount { path: share.guest.clone().into(), port: plugged.port, is_forced: true };
+                let until = Some(Instant::now() + UNASKED_MAX);
+                let kind = Kind::Remove { is_forced: true };
+                self.ask_guest(Pending { number: 0, kind, share, plugged, asked: None, until }, change);
+            }
+            (Kind::Add, Some(why)) => self.release(share, plugged, asked, Some(why)),
+            (Kind::Remove { .. }, None) => self.release(share, plugged, asked, None),
             // It is still mounted.
-            Some(why) if !is_added => Err(why),
-            // Not mounted any more, or not at all.
-            error => {
-                self.late_shares.added.retain(|(_, other)| other.tag != plugged.tag);
-                self.late_shares.ending.push(plugged.daemon);
-                match (machine.unplug(&plugged), error) {
-                    (_, Some(why)) => Err(why),
-                    (Err(error), None) => Err(format!("it is unmounted, but its device stays: {error}")),
-                    (Ok(()), None) => Ok(SharedDirectory::of(&share)),
-                }
-            }
-        };
-        let _ = asked.answer.send(answer);
+            (Kind::Remove { .. }, Some(why)) => answer(asked, Err(why)),
+        }
     }
 
-    /// Returns whether the end of a daemon is that of a share that was removed.
-    pub(super) fn is_expected_end(&self, daemon: usize) -> bool {
-        self.late_shares.ending.contains(&daemon)
+    /// Begins to release a share that the guest has no longer.
+    fn release(&mut self, share: Share, plugged: Plugged, asked: Option<Asked>, failure: Option<String>) {
+        let others = self.late_shares.take_pending(&plugged.tag);
+        others.into_iter().for_each(|other| answer(other.asked, Err("it was removed meanwhile".into())));
+        self.late_shares.added.retain(|(_, other)| other.tag != plugged.tag);
+        self.publish();
+        let until = Instant::now() + RELEASE_MAX;
+        self.late_shares.releases.push(Release { share, plugged, asked, failure, until });
+    }
+
+    /// Goes on with releases, and answers those whose deadline has passed.
+    pub(super) fn share_times(&mut self, machine: &mut Machine) {
+        let releases = std::mem::take(&mut self.late_shares.releases);
+        for release in releases {
+            let result = match machine.release(&release.plugged) {
+                Ok(Remains::Device | Remains::Daemon) if Instant::now() < release.until => {
+                    self.late_shares.releases.push(release);
+                    continue;
+                }
+                // Without a device it serves nobody.
+                Ok(Remains::Daemon | Remains::Nothing) => Ok(()),
+                Ok(Remains::Device) => {
+                    Err(format!("its guest has not switched the device off for {} s", RELEASE_MAX.as_secs()))
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            machine.abandon(&release.plugged);
+            answer(
+                release.asked,
+                match (release.failure, result) {
+                    (Some(why), _) => Err(why),
+                    (None, Ok(())) => Ok(ShareChanged { share: SharedDirectory::of(&release.share), warning: None }),
+                    (None, Err(why)) => Ok(abandoned(&release.share, &why)),
+                },
+            );
+        }
+        let now = Instant::now();
+        while let Some(at) =
+            self.late_shares.pending.iter().position(|pending| pending.until.is_some_and(|until| until <= now))
+        {
+            let pending = self.late_shares.pending.remove(at);
+            self.expired(pending, machine);
+        }
+    }
+
+    /// The guest has not answered in time.
+    fn expired(&mut self, mut pending: Pending, machine: &mut Machine) {
+        let asked = pending.asked.take();
+        let seconds = asked.as_ref().map_or(UNASKED_MAX, |asked| asked.timeout).as_secs_f32();
+        let (share, plugged) = (&pending.share, &pending.plugged);
+        match pending.kind {
+            Kind::Add => {
+                // The caller is told that it is not shared.
+                machine.abandon(plugged);
+                answer(
+                    asked,
+                    Err(format!(
+                        "its guest has not mounted {:?} within {seconds} s, and cannot any more: it is busy, or does \
+                         not answer; try again, with a longer --timeout",
+                        share.host
+                    )),
+                );
+            }
+            Kind::Remove { is_forced: false } => answer(
+                asked,
+                Err(format!(
+                    "its guest has not written back and unmounted {:?} within {seconds} s; it goes on, and `transom \
+                     ps` shows when it is done; --force does not wait for what is not written",
+                    share.guest
+                )),
+            ),
+            Kind::Remove { is_forced: true } => {
+                machine.abandon(plugged);
+                let why = format!("its guest has not answered within {seconds} s");
+                answer(asked, Ok(abandoned(share, &why)));
+                let tag = plugged.tag.clone();
+                let others = self.late_shares.take_pending(&tag);
+                others.into_iter().for_each(|other| answer(other.asked, Err("it was removed by force".into())));
+                self.late_shares.added.retain(|(_, other)| other.tag != tag);
+                self.publish();
+                return;
+            }
+        }
+        // What the guest says later still counts.
+        pending.until = None;
+        self.late_shares.pending.push(pending);
+    }
+
+    /// Shows everybody the shares of the machine.
+    pub(super) fn publish(&self) {
+        let late = self.late_shares.added.iter().map(|(share, _)| share);
+        let shares = self.spec.shares.iter().chain(late).map(SharedDirectory::of).collect();
+        *self.late_shares.published.lock().unwrap_or_else(PoisonError::into_inner) = shares;
     }
 
     /// Refuses a share that would hide another one, or be hidden.
@@ -137,14 +320,32 @@ impl Session<'_> {
 
     /// Returns the directories of this machine in which the guest can make links.
     fn writable(&self) -> Vec<&Path> {
-        let late = self.late_shares.added.iter().map(|(share, _)| share);
-        let shares = self.spec.shares.iter().chain(late).filter(|share| !share.is_read_only && share.layer.is_none());
+        let shares = self.all_shares().filter(|share| !share.is_read_only && share.layer.is_none());
         shares.map(|share| share.host.as_path()).collect()
     }
 
-    /// Returns where shares are mounted.
+    /// Returns where shares are mounted, or about to be.
     fn guests(&self) -> impl Iterator<Item = &Path> {
-        let shares = self.spec.shares.iter().chain(self.late_shares.added.iter().map(|(share, _)| share));
-        shares.map(|share: &Share| -> &PathBuf { &share.guest }).map(PathBuf::as_path)
+        self.all_shares().map(|share: &Share| -> &PathBuf { &share.guest }).map(PathBuf::as_path)
+    }
+
+    fn all_shares(&self) -> impl Iterator<Item = &Share> {
+        let late = self.late_shares.added.iter().map(|(share, _)| share);
+        let coming = self.late_shares.pending.iter().filter(|pending| pending.kind == Kind::Add);
+        self.spec.shares.iter().chain(late).chain(coming.map(|pending| &pending.share))
+    }
+}
+
+/// Returns the answer about a share that the guest may still have a device of, which leads to no daemon.
+fn abandoned(share: &Share, why: &str) -> ShareChanged {
+    let warning =
+        format!("{why}: the daemon was killed, and the device takes the place of a share until the guest lets it go");
+    ShareChanged { share: SharedDirectory::of(share), warning: Some(warning) }
+}
+
+/// Answers whoever has asked. The caller may have gone.
+fn answer(asked: Option<Asked>, answer: std::result::Result<ShareChanged, String>) {
+    if let Some(asked) = asked {
+        let _ = asked.answer.send(answer);
     }
 }

@@ -40,9 +40,12 @@ use crate::{
     qmp::{Patience, Qmp},
 };
 
-/// Shares that a machine has room for, the root among them: each needs a port, which is there from the start. Another
-/// port is for a network device.
+/// Shares that a machine has room for, the root among them: each needs a port, which is there from the start.
 pub(crate) const SHARES_MAX: usize = 6;
+
+/// The ports after those of shares: of a network device and of a scratch disk.
+const NETWORK_PORT: usize = SHARES_MAX;
+const SCRATCH_PORT: usize = NETWORK_PORT + 1;
 
 /// The pipe for the machine's state, as QEMU knows it.
 const STATE: &str = "state";
@@ -58,6 +61,13 @@ pub(crate) struct Ends {
     is_resumed: bool,
     /// The machine has its devices from the start.
     has_devices: bool,
+}
+
+/// What a machine gets beside its shares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Devices {
+    pub(crate) has_network: bool,
+    pub(crate) has_scratch: bool,
 }
 
 /// A machine without shares, whose agent waits for a task.
@@ -95,10 +105,9 @@ impl Ends {
     }
 
     /// Returns the arguments for the ports and the monitor.
-    pub(crate) fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self, has_scratch: bool) -> Vec<String> {
         let mut arguments = Vec::new();
-        // The last one is for a network device.
-        for number in 0..=SHARES_MAX {
+        for number in 0..=NETWORK_PORT + usize::from(has_scratch) {
             let port = format!("pcie-root-port,id=port{number},chassis={},io-reserve=0", number + 1);
             arguments.extend(["-device".into(), port]);
         }
@@ -176,24 +185,33 @@ impl Monitored {
         store.keep(key, &self.memory, &state, sources)
     }
 
-    /// Plugs the shares and the network device in, lets the machine go on, and sends the task to the agent.
+    /// Plugs the shares and the other devices in, lets the machine go on, and sends the task to the agent.
     pub(crate) fn begin(
         &mut self,
         points: &[SharePoint],
-        has_network_device: bool,
+        devices: Devices,
         task: Task,
         control: &OwnedFd,
     ) -> io::Result<()> {
         for (port, point) in points.iter().enumerate() {
             self.plug(point, port)?;
         }
-        if has_network_device {
+        if devices.has_network {
             self.qmp.ask("netdev_add", &json!({ "type": "user", "id": "network" }))?;
             self.qmp.ask(
                 "device_add",
                 &json!({
-                    "driver": crate::qemu::NETWORK_DEVICE, "id": "device-network", "bus": format!("port{SHARES_MAX}"),
+                    "driver": crate::qemu::NETWORK_DEVICE, "id": "device-network", "bus": format!("port{NETWORK_PORT}"),
                     "netdev": "network", "romfile": "",
+                }),
+            )?;
+        }
+        if devices.has_scratch {
+            self.qmp.ask(
+                "device_add",
+                &json!({
+                    "driver": crate::qemu::SCRATCH_DRIVER, "id": "device-scratch", "bus": format!("port{SCRATCH_PORT}"),
+                    "drive": crate::qemu::SCRATCH, "werror": "report", "rerror": "report",
                 }),
             )?;
         }

@@ -59,6 +59,10 @@ impl Vmm for Uml {
         &[]
     }
 
+    fn scratch_device(&self) -> &'static str {
+        "/dev/ubda"
+    }
+
     fn guest_channels(&self) -> GuestChannels {
         let [stdin, stdout, stderr, control, network] = std::array::from_fn(|number| format!("/dev/ttyS{number}"));
         GuestChannels { stdin, stdout, stderr, control, network }
@@ -79,7 +83,10 @@ impl Vmm for Uml {
         }
         let create = |path: &Path| fs::File::create(path).map_err(Error::io(format!("cannot create {path:?}")));
         let log = boot.dir.join("uml.log");
-        let mut command = command(boot, &theirs)?;
+        let scratch =
+            boot.scratch.map(fs::File::try_clone).transpose().map_err(Error::io("cannot duplicate a descriptor"))?;
+        let mut command = command(boot, &theirs, scratch.as_ref())?;
+        theirs.extend(scratch.map(OwnedFd::from));
         command.stdin(Stdio::null()).stdout(create(boot.console)?).stderr(create(&log)?);
         tracing::debug!(?command, "starting User Mode Linux");
         let process = on_one_cpu(|| Supervised::spawn(command, theirs))?;
@@ -91,7 +98,7 @@ impl Vmm for Uml {
 }
 
 /// Returns the command, in the directory of the run.
-fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
+fn command(boot: &Boot<'_>, ends: &[OwnedFd], scratch: Option<&fs::File>) -> Result<Command> {
     let mut command = Command::new(absolute(boot.kernel)?);
     command.arg0(NAME).current_dir(boot.dir);
     command.arg(format!("mem={}M", boot.memory_mib));
@@ -99,6 +106,9 @@ fn command(boot: &Boot<'_>, ends: &[OwnedFd]) -> Result<Command> {
     command.args(ARGS);
     for (number, end) in ends.iter().enumerate() {
         command.arg(format!("ssl{number}=fd:{}", end.as_raw_fd()));
+    }
+    if let Some(disk) = scratch {
+        command.arg(format!("ubd0=/proc/self/fd/{}", disk.as_raw_fd()));
     }
     let mut tables = Vec::new();
     if boot.has_network_device {

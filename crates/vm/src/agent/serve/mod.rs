@@ -41,14 +41,14 @@ const READ_LEN: usize = 64 << 10;
 /// How long programs may take to end after SIGTERM when the machine ends.
 const END_MAX: Duration = Duration::from_secs(3);
 
-/// Serves until the host wants the machine to end. Then ends all processes. `change_share` mounts and unmounts shares
-/// meanwhile.
+/// Serves until the host wants the machine to end. Then ends all processes. `change_share` begins to mount or unmount a
+/// share, and does not wait for it: the loop has to see the next request.
 pub(super) fn run(
     task: &Task,
     streams: Streams,
     mut requests: Requests,
     stages: Stages<impl FnOnce() -> io::Result<()>, impl FnOnce()>,
-    mut change_share: impl FnMut(&ShareChange) -> io::Result<()>,
+    mut change_share: impl FnMut(u64, ShareChange),
 ) -> io::Result<Ended> {
     let defaults = Defaults { shell: task.command.clone(), user: task.user, env: task.env.clone() };
     let server = Arc::new(Server {
@@ -71,7 +71,7 @@ pub(super) fn run(
     while let Some(request) = requests.next()? {
         match request {
             ToGuest::Finish => break,
-            ToGuest::Share(change) => change_share(&change)?,
+            ToGuest::Share { number, change } => change_share(number, change),
             _ => {}
         }
     }

@@ -1,0 +1,210 @@
+//! The shares of the guest: mounted at the start, added and removed while a machine runs, and left in good order.
+//!
+//! Each change has a thread of its own, because a mount, a write-back and an unmount take as long as the host's daemon
+//! does. A removed share has no superblock any more, whoever has mounted it a second time: only then is its device
+//! switched off, so that nothing that was written is lost ([`holders`] finds those who keep it).
+
+mod holders;
+mod superblock;
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use rustix::{
+    fs::syncfs,
+    io::Errno,
+    mount::{MountFlags, UnmountFlags, unmount},
+    process::chdir,
+};
+
+use self::holders::Device;
+use super::{channels::Reports, mounts::mount_tag, while_doing};
+use crate::{
+    protocol::{FromGuest, Mount, ShareChange, Task},
+    snapshot::bus_of,
+};
+
+/// The shares that are mounted, in order. Not locked while anything is mounted, written back or unmounted.
+pub(super) struct Mounted(Mutex<Vec<MountedShare>>);
+
+/// A share that is mounted.
+#[derive(Clone)]
+struct MountedShare {
+    tag: String,
+    path: PathBuf,
+    flags: MountFlags,
+    /// The device number of its root, by which it is told from what else can be at `path`.
+    device: Device,
+}
+
+/// Mounts the task's shares in its root and enters the working directory.
+pub(super) fn mount_all(task: &Task) -> io::Result<Mounted> {
+    let mount_each = |share| mount_share(share, task.has_late_shares);
+    let mounted = Mounted(Mutex::new(task.mounts.iter().map(mount_each).collect::<io::Result<_>>()?));
+    mounted.check_visible()?;
+    fs::create_dir_all(&task.directory)
+        .and_then(|()| Ok(chdir(Path::new(&task.directory))?))
+        .map_err(while_doing(format!("cannot enter {:?}", task.directory)))?;
+    Ok(mounted)
+}
+
+/// Makes a change in a thread of its own, which reports it.
+pub(super) fn change(mounted: &Arc<Mounted>, number: u64, change: ShareChange, reports: Reports) {
+    let mounted = Arc::clone(mounted);
+    thread::spawn(move || {
+        let error = mounted.change(&change).err().map(|error| error.to_string());
+        // Without the host the machine ends.
+        let _ = reports.send(&FromGuest::ShareChanged { number, error });
+    });
+}
+
+impl Mounted {
+    /// Writes everything back and unmounts; returns what went wrong, for a person to read.
+    pub(super) fn leave(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let _ = chdir("/");
+        let shares = std::mem::take(&mut *self.lock());
+        for MountedShare { path, .. } in shares.iter().rev() {
+            // An unmount reports no failed write-back, so ask first.
+            if let Err(error) = write_back(path) {
+                warnings.push(format!("cannot write back {path:?}: {error}"));
+            }
+            match unmount(path, UnmountFlags::empty()) {
+                // A removal that was under way has done it.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(error) => warnings.push(format!("cannot unmount {path:?}: {error}")),
+            }
+        }
+        warnings
+    }
+
+    /// Mounts a share that was plugged in, or unmounts one and switches its device off.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if nothing has changed. The device of a share that cannot be mounted is off then.
+    fn change(&self, change: &ShareChange) -> io::Result<()> {
+        match change {
+            ShareChange::Mount { mount, port } => {
+                let mounted = mount_share(mount, true).and_then(|share| match self.check_visible() {
+                    Ok(()) => Ok(share),
+                    Err(error) => unmount(&share.path, UnmountFlags::empty()).map_err(io::Error::from).and(Err(error)),
+                });
+                match mounted {
+                    Ok(share) => self.lock().push(share),
+                    Err(error) => {
+                        switch_off(*port);
+                        return Err(error);
+                    }
+                }
+            }
+            ShareChange::Unmount { path, port, is_forced } => {
+                let path = Path::new(path);
+                let Some(share) = self.lock().iter().find(|share| share.path == path).cloned() else {
+                    return Err(io::Error::other(format!("no share is mounted at {path:?}")));
+                };
+                match is_forced {
+                    true => share.detach(),
+                    false => share.unmount()?,
+                }
+                self.lock().retain(|other| other.tag != share.tag);
+                switch_off(*port);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no share is hidden by another one: symbolic links of the root can lead two paths to one place.
+    fn check_visible(&self) -> io::Result<()> {
+        let shares = self.lock().clone();
+        for share in &shares {
+            if Device::at(&share.path)? != share.device {
+                return Err(io::Error::other(format!("the share at {:?} is hidden by another one", share.path)));
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<MountedShare>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MountedShare {
+    /// Writes everything back and unmounts, unless somebody else holds the share.
+    ///
+    /// # Errors
+    ///
+    /// Names those who hold the share, which stays mounted.
+    fn unmount(&self) -> io::Result<()> {
+        let Self { path, device, .. } = self;
+        let in_use = |holders: &[String]| {
+            let who = if holders.is_empty() { "something that no process shows".into() } else { holders.join("; ") };
+            io::Error::other(format!("the share at {path:?} is in use: {who}"))
+        };
+        let others = holders::other_mounts(*device, path);
+        if !others.is_empty() {
+            return Err(in_use(&others));
+        }
+        // Somebody in the guest may have unmounted it already.
+        if Device::at(path).is_ok_and(|there| there == *device) {
+            write_back(path).map_err(while_doing(format!("cannot write back {path:?}")))?;
+            match unmount(path, UnmountFlags::empty()) {
+                Ok(()) => {}
+                Err(Errno::BUSY) => return Err(in_use(&holders::users(*device))),
+                Err(errno) => return Err(while_doing(format!("cannot unmount {path:?}"))(errno)),
+            }
+        }
+        match device.is_held() {
+            Ok(false) => Ok(()),
+            // Mounts that processes show are all that can be seen there.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            held => {
+                // It has the superblock that is still there, and what its holders have written.
+                mount_tag(&self.tag, path, self.flags, "", false)?;
+                held.map_err(while_doing("cannot see whether the share is still held"))?;
+                Err(in_use(&[holders::other_mounts(*device, path), holders::users(*device)].concat()))
+            }
+        }
+    }
+
+    /// Writes back what has been written so far, and takes the share from all who hold it: the device goes next.
+    fn detach(&self) {
+        // What cannot be written back is lost, and the caller wants that.
+        let _ = write_back(&self.path);
+        let _ = unmount(&self.path, UnmountFlags::DETACH);
+    }
+}
+
+fn write_back(path: &Path) -> io::Result<()> {
+    File::open(path).and_then(|folder| Ok(syncfs(folder)?))
+}
+
+/// Switches the device in a port off, so that the host can take it out. The host sees whether that has worked.
+fn switch_off(port: usize) {
+    let place = format!("0000:{:02x}:00", bus_of(port));
+    for slot in fs::read_dir("/sys/bus/pci/slots").into_iter().flatten().flatten() {
+        let slot = slot.path();
+        if fs::read_to_string(slot.join("address")).is_ok_and(|address| address.trim() == place) {
+            let _ = fs::write(slot.join("power"), "0");
+        }
+    }
+}
+
+fn mount_share(share: &Mount, is_late: bool) -> io::Result<MountedShare> {
+    let path = PathBuf::from(&share.path);
+    let flags = if share.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let before = Device::at(&path).ok();
+    mount_tag(&share.tag, &path, flags, &share.options, is_late)?;
+    let device = Device::at(&path)?;
+    // A mount over the root of a process is invisible to it.
+    if Some(device) == before {
+        return Err(io::Error::other(format!("the share mounted at {path:?} is not visible there")));
+    }
+    Ok(MountedShare { tag: share.tag.clone(), path, flags, device })
+}
