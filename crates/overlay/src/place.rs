@@ -1,7 +1,8 @@
 //! Where the overlays of this user are, and who uses one.
 //!
-//! Each shared directory has a directory of this user's state, named after it and a digest of its path: `upper` and
-//! `work` for the kernel, `origin` that names the directory, `record` of what it was like, `intent` of what has begun.
+//! Each shared directory has a directory of this user's state, named after it and a digest of its path: `layers` with
+//! `upper` and `work` for the kernel, to which a guest may write whatever it likes, and what it cannot reach: `origin` that names the directory, `record` of what it was like, `hidden` of what the guest does not see, `intent` of what has
+//! begun.
 //! A lock beside it is held by every run and command that uses the overlay; the daemon of a run inherits it, so that it
 //! is free only when the daemon has ended too.
 
@@ -29,7 +30,18 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{Change, Error, Result, attributes, clear, origin::Origin, record::Record, tree::Tree, walk::walk};
+use crate::{
+    Change, Error, Result, attributes, clear,
+    hidden::Hidden,
+    layers::{self, UPPER, WORK},
+    origin::Origin,
+    record::Record,
+    tree::Tree,
+    walk::{Found, walk},
+};
+
+/// The directory of the two layers, in that of an overlay.
+const LAYERS: &str = "layers";
 
 /// How long a command waits for another to leave the overlay: the daemon of a run ends a moment after its guest.
 const LEAVES_MAX: Duration = Duration::from_secs(2);
@@ -55,7 +67,7 @@ pub struct Overlay {
 pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
     let state = state()?;
     let mut above = directory.ancestors();
-    Ok(above.find(|above| state.join(key(above)).join("upper").is_dir()).map(Path::to_owned))
+    Ok(above.find(|above| state.join(key(above)).join(LAYERS).is_dir()).map(Path::to_owned))
 }
 
 /// Calls `visit` with each overlay of this user, sorted by their directories. [`Error::InUse`] stands for one that is
@@ -77,7 +89,7 @@ pub(crate) fn visit_all_in(place: &Path, mut visit: impl FnMut(&Path, Result<Ove
     let mut found = Vec::new();
     for entry in entries {
         let state = entry.map_err(Error::io(failed))?.path();
-        if !state.join("upper").is_dir() {
+        if !state.join(LAYERS).is_dir() {
             continue;
         }
         match Origin::read(&state.join("origin")) {
@@ -172,8 +184,24 @@ impl Overlay {
             overlay.create().map_err(Error::io(|| format!("cannot make {:?}", overlay.state)))?;
         }
         overlay.check_origin()?;
+        layers::tidy(&overlay.layers())?;
         overlay.record()?.renewed(&overlay.lower()?, &overlay.upper()?)?.write(&overlay.state.join("record"))?;
         Ok(overlay)
+    }
+
+    /// Prepares the layers for a guest that mounts them itself, and from which the paths `hidden` are hidden; they
+    /// begin at the directory. No command will ever change what is there.
+    ///
+    /// # Errors
+    /// If the layers cannot be changed.
+    pub fn for_guest(&self, hidden: &[PathBuf]) -> Result<()> {
+        let mut known = self.hidden()?;
+        if known.add(hidden) {
+            known.write(&self.state.join("hidden"))?;
+        }
+        let (upper, lower) = (self.upper()?, self.lower()?);
+        layers::forget_origins(&upper)?;
+        hidden.iter().try_for_each(|path| layers::make_way(&upper, &lower, path))
     }
 
     /// Returns the shared directory.
@@ -181,9 +209,9 @@ impl Overlay {
         &self.directory
     }
 
-    /// Returns the directory with the layers, for `transomd --overlay`.
-    pub fn layers(&self) -> &Path {
-        &self.state
+    /// Returns the directory with the layers: for `transomd --overlay`, or as a share of its own.
+    pub fn layers(&self) -> PathBuf {
+        self.state.join(LAYERS)
     }
 
     /// Returns what there is to say about a command that was stopped.
@@ -225,14 +253,28 @@ impl Overlay {
     /// [`Error::Missing`], and if a file cannot be read.
     pub fn changes(&self) -> Result<Vec<Change>> {
         Ok(if self.state.is_dir() {
-            walk(&self.upper()?, &self.lower()?, &self.record()?)?.changes
+            self.compared()?.changes
         } else {
             Vec::new()
         })
     }
 
+    /// Compares both layers.
+    pub(crate) fn compared(&self) -> Result<Found> {
+        walk(&self.upper()?, &self.lower()?, &self.record()?, &self.hidden()?)
+    }
+
     pub(crate) fn upper(&self) -> Result<Tree> {
-        Tree::open_private(&self.state.join("upper"))
+        match Tree::open_private(&self.layers().join(UPPER)) {
+            Err(Error::Io { source, .. }) if layers::is_destroyed(&source) => {
+                Err(Error::Layers(self.directory.clone()))
+            }
+            opened => opened,
+        }
+    }
+
+    pub(crate) fn hidden(&self) -> Result<Hidden> {
+        Hidden::read(&self.state.join("hidden"))
     }
 
     pub(crate) fn lower(&self) -> Result<Tree> {
@@ -283,13 +325,15 @@ impl Overlay {
         let unnamed = beside(&self.state, ".new");
         clear::delete(&unnamed).map_err(io::Error::other)?;
         private().create(&unnamed)?;
-        private().create(unnamed.join("upper"))?;
-        private().create(unnamed.join("work"))?;
+        let layers = unnamed.join(LAYERS);
+        private().create(&layers)?;
+        private().create(layers.join(UPPER))?;
+        private().create(layers.join(WORK))?;
         Origin::of(&self.directory).map_err(io::Error::other)?.write(&unnamed.join("origin"))?;
         // The guest sees the upper layer's attributes at the root of the share.
         let nodes = |path: &Path| Tree::open(path)?.node(Path::new(""));
         let from = nodes(&self.directory).map_err(io::Error::other)?;
-        let to = nodes(&unnamed.join("upper")).map_err(io::Error::other)?;
+        let to = nodes(&layers.join(UPPER)).map_err(io::Error::other)?;
         if let (Some(from), Some(to)) = (from, to) {
             attributes::carry(&from, &to)?;
         }

@@ -16,7 +16,7 @@ use std::{
 
 use rustix::process::{getegid, geteuid};
 
-use crate::{Error, GuestSpec, Result, Share, SharePoint, Supervised, User};
+use crate::{Error, GuestSpec, Layer, MountedBy, Result, Share, SharePoint, Supervised, User};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -55,16 +55,8 @@ impl Daemon {
     ///
     /// Returns an error if the program is missing or the socket cannot be created.
     pub(crate) fn start(spec: &GuestSpec, share: &Share, tag: &str, dir: &Path, vmm_args: &[OsString]) -> Result<Self> {
-        let (program, user) = (&spec.daemon, spec.user);
+        let program = &spec.daemon;
         check(program)?;
-        if share.layer.is_some() && sandbox() == "none" {
-            return Err(Error::Usage(format!(
-                "share {:?}: overlay needs user namespaces, which this machine does not give to ordinary users: see \
-                 sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone and \
-                 kernel.apparmor_restrict_unprivileged_userns, or run it as root",
-                share.host
-            )));
-        }
         let socket = dir.join(format!("{tag}.sock"));
         let listener = listen(&socket)?;
         let log = dir.join(format!("{tag}.log"));
@@ -72,18 +64,9 @@ impl Daemon {
 
         let mut command = Command::new(program);
         command.arg(format!("--fd={}", listener.as_raw_fd()));
-        command.arg("--shared-dir").arg(&share.host);
-        command.arg("--sandbox").arg(sandbox());
-        if !geteuid().is_root() {
-            // Maps the guest's user, which is root by default, to this one: it owns the user's files, and the user owns
-            // what it creates.
-            let User { uid, gid } = user.unwrap_or(User { uid: 0, gid: 0 });
-            command.arg(format!("--translate-uid=map:{uid}:{}:1", geteuid().as_raw()));
-            command.arg(format!("--translate-gid=map:{gid}:{}:1", getegid().as_raw()));
-        }
+        add_share(&mut command, share, spec.user);
         let mut inherited = vec![listener];
         if let Some(layer) = &share.layer {
-            command.arg("--overlay").arg(&layer.path);
             inherited.push(layer.held.try_clone().map_err(Error::io("cannot duplicate a descriptor"))?);
         }
         if share.is_read_only {
@@ -124,6 +107,53 @@ impl Daemon {
             output: fs::read_to_string(&self.log).unwrap_or_default(),
         }
     }
+}
+
+/// Adds what is shared, and with which rights.
+fn add_share(command: &mut Command, share: &Share, user: Option<User>) {
+    command.arg("--shared-dir").arg(&share.host);
+    command.arg("--sandbox").arg(sandbox());
+    if !geteuid().is_root() {
+        // Maps the guest's user, which is root by default, to this one: it owns the user's files, and the user owns
+        // what it creates.
+        let User { uid, gid } = user.unwrap_or(User { uid: 0, gid: 0 });
+        command.arg(format!("--translate-uid=map:{uid}:{}:1", geteuid().as_raw()));
+        command.arg(format!("--translate-gid=map:{gid}:{}:1", getegid().as_raw()));
+    }
+    if let Some(Layer { path, mounted_by: MountedBy::Daemon, .. }) = &share.layer {
+        command.arg("--overlay").arg(path);
+    }
+}
+
+/// Returns why this machine does not let `daemon`, which is transomd, mount the layer of `share`; `None` if it does.
+/// Blocks until the daemon has tried.
+///
+/// # Errors
+///
+/// Returns an error if the daemon cannot serve the share wherever it runs.
+pub fn overlay_obstacle(daemon: &Path, share: &Share) -> Result<Option<String>> {
+    /// The daemon's exit status if the machine is the reason.
+    const UNSUPPORTED: i32 = 3;
+    if sandbox() == "none" {
+        let why = "ordinary users get no user namespaces here (see sysctl user.max_user_namespaces, \
+                   kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns)";
+        return Ok(Some(why.into()));
+    }
+    let mut command = Command::new(daemon);
+    add_share(&mut command, share, None);
+    command.args(["--check", "--log-level=error"]).stdin(Stdio::null());
+    let output = command.output().map_err(Error::io(format!("cannot start {daemon:?}")))?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    // Without the time and the level.
+    let why = last.split_once("ERROR ").map_or(last, |(_, why)| why).trim().to_owned();
+    if output.status.code() == Some(UNSUPPORTED) {
+        return Ok(Some(why));
+    }
+    Err(Error::Usage(format!("share {:?}: {why}", share.host)))
 }
 
 /// Returns the daemon's sandbox: namespaces, which an unprivileged user needs a user namespace for.

@@ -1,12 +1,14 @@
 //! Shares whose directories stay as they are: opened before a run, and told about after it.
 
 use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use transom_overlay::{Change, Overlay};
-use transom_vm::{Error, Layer, Result, Share};
+use transom_vm::{Error, Layer, MountedBy, OverlayArg, Result, Share};
 
 use crate::overlay::{counted, quoted, refusal};
 
@@ -26,11 +28,16 @@ pub(super) struct Outcome {
 }
 
 impl Overlays {
-    /// Opens the overlays of those `shares` for which `is_overlay` holds, and names them to their daemons. Tells if one
-    /// has changes of an earlier run.
-    pub(super) fn open(shares: &mut [Share], is_overlay: impl Fn(usize) -> bool) -> Result<Self> {
+    /// Opens the overlays of those `shares` for which `overlay` returns one, and names them to their daemons, which are
+    /// processes of `daemon`. Tells if one has changes of an earlier run, and if the host's kernel cannot mount one.
+    pub(super) fn open(
+        shares: &mut [Share],
+        daemon: &Path,
+        overlay: impl Fn(usize) -> Option<OverlayArg>,
+    ) -> Result<Self> {
         let mut opened = Vec::new();
-        for (number, share) in shares.iter_mut().enumerate().filter(|(number, _)| is_overlay(*number)) {
+        for (number, share) in shares.iter_mut().enumerate() {
+            let Some(wanted) = overlay(number) else { continue };
             let unusable = |error: transom_overlay::Error| Error::Usage(format!("share {:?}: {error}", share.host));
             if share.daemon_args.iter().any(|word| word == "--coherence-group") {
                 return Err(Error::Usage(format!(
@@ -53,7 +60,14 @@ impl Overlays {
                 );
             }
             let held = Arc::new(overlay.held().map_err(unusable)?);
-            share.layer = Some(Layer { path: overlay.layers().to_owned(), held });
+            let by_daemon = Layer { path: overlay.layers(), held, mounted_by: MountedBy::Daemon, daemon_args: Vec::new() };
+            share.layer = Some(by_daemon.clone());
+            if is_mounted_by_guest(share, daemon, wanted)? {
+                let Divided { of_directory, of_layer, hidden } = divide(share)?;
+                share.daemon_args = of_directory;
+                share.layer = Some(Layer { mounted_by: MountedBy::Guest, daemon_args: of_layer, ..by_daemon });
+                overlay.for_guest(&hidden).map_err(unusable)?;
+            }
             opened.push((overlay, share.guest.clone()));
         }
         Ok(Self(opened))
@@ -94,6 +108,71 @@ fn finish(overlay: Overlay, guest: PathBuf, commits: bool) -> Outcome {
         outcome.error = Some(text);
     }
     outcome
+}
+
+/// Returns whether the guest's kernel is to mount the overlay of the share; says so if it was not asked for.
+fn is_mounted_by_guest(share: &Share, daemon: &Path, wanted: OverlayArg) -> Result<bool> {
+    if let OverlayArg::By(who) = wanted {
+        return Ok(who == MountedBy::Guest);
+    }
+    let obstacle = transom_vm::overlay_obstacle(daemon, share)?;
+    if let Some(why) = &obstacle {
+        eprintln!(
+            "transom: the guest's kernel keeps the changes in {} apart, because this machine's does not: {why}",
+            share.host.display()
+        );
+    }
+    Ok(obstacle.is_some())
+}
+
+/// The arguments of a share's daemon, for two.
+#[derive(Debug, Default)]
+struct Divided {
+    of_directory: Vec<OsString>,
+    of_layer: Vec<OsString>,
+    /// What is hidden in the directory.
+    hidden: Vec<PathBuf>,
+}
+
+/// Divides the arguments of a share's daemon among those of the directory, which is read-only, and of the layer, if
+/// the guest puts them together.
+fn divide(share: &Share) -> Result<Divided> {
+    let refused = |what: &str| {
+        Err(Error::Usage(format!(
+            "share {:?}: {what} needs an overlay that the host's kernel mounts (overlay=host), because a guest that \
+             mounts it itself has two shares for it",
+            share.host
+        )))
+    };
+    if share.dax.is_some() {
+        return refused("dax");
+    }
+    let mut divided = Divided::default();
+    let Divided { of_directory, of_layer, hidden } = &mut divided;
+    for word in &share.daemon_args {
+        let text = word.to_string_lossy();
+        match text.split_once('=').map_or(&*text, |(option, _)| option) {
+            // What the guest adds is in the layer.
+            "--quota" => of_layer.push(word.clone()),
+            "--hide" => {
+                let path = Path::new(OsStr::from_bytes(&word.as_bytes()["--hide=".len().min(word.len())..]));
+                let Ok(below) = path.strip_prefix("/") else { return refused("--daemon-arg=--hide") };
+                hidden.push(below.to_owned());
+                of_directory.push(word.clone());
+                let mut in_layer = OsString::from("--hide=/upper/");
+                in_layer.push(below);
+                of_layer.push(in_layer);
+            }
+            option @ ("--hide-name" | "--hide-contents" | "--show" | "--xattrmap" | "--readonly" | "--cache") => {
+                return refused(&format!("--daemon-arg={option}"));
+            }
+            _ => {
+                of_directory.push(word.clone());
+                of_layer.push(word.clone());
+            }
+        }
+    }
+    Ok(divided)
 }
 
 /// Returns whether a share of this host directory and this text is an overlay.

@@ -91,7 +91,7 @@ pub(crate) struct SocketArgs {
     ///
     /// A file PATH.pid with the daemon's process id is locked while the daemon lives; a second daemon on the same
     /// path is refused. Both files are removed when the daemon exits.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities", "upgrade"])]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities", "upgrade", "check"])]
     pub(crate) socket_path: Option<PathBuf>,
 
     /// Let the members of GROUP connect too, given by name or number
@@ -130,6 +130,13 @@ pub(crate) struct SocketArgs {
     /// 1. It is 3 if the new one has ended or hangs when it was too late for that. No other options are allowed.
     #[arg(long, value_name = "PATH", exclusive = true)]
     pub(crate) upgrade: Option<PathBuf>,
+
+    /// Set everything up as for serving, without a socket, and exit
+    ///
+    /// The exit status is 0 if the share can be served with these options, 3 if this machine refuses the sandbox or the
+    /// overlay that they ask for, and 1 otherwise; the reason is logged.
+    #[arg(long, conflicts_with_all = ["socket_path", "fd", "socket", "upgradable", "resilient"])]
+    pub(crate) check: bool,
 
     /// The same as --socket-path [deprecated]
     #[arg(long, value_name = "PATH")]

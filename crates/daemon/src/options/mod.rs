@@ -133,6 +133,8 @@ pub enum Endpoint {
     },
     /// An inherited listening socket with this descriptor number.
     Inherited(RawFd),
+    /// No front end can connect: `--check`.
+    Nowhere,
 }
 
 /// What is shared.

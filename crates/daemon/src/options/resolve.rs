@@ -299,7 +299,10 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         metrics_socket: cli.log.metrics_socket,
         remarks: cli.remarks,
         socket: SocketOptions {
-            endpoint: endpoint(cli.socket.fd, cli.socket.socket_path.or(cli.socket.socket), cli.socket.socket_group),
+            endpoint: match cli.socket.check {
+                true => Endpoint::Nowhere,
+                false => endpoint(cli.socket.fd, cli.socket.socket_path.or(cli.socket.socket), cli.socket.socket_group),
+            },
             keep_serving: cli.socket.keep_serving,
             upgradable: cli.socket.upgradable || cli.socket.resilient,
             resilient: cli.socket.resilient,

@@ -31,6 +31,9 @@ const LOWER: &str = "/layers/lower";
 const MEMORY: &str = "/layers/memory";
 const MERGED: &str = "/layers/merged";
 
+/// Where a share and its layer are, until the two together are mounted; in the guest's own memory.
+const LAYERS_OF_SHARE: &str = "/run/transom-layers";
+
 /// The kind of the error if no device appears for a share.
 pub(super) const NO_DEVICE: io::ErrorKind = io::ErrorKind::NotConnected;
 /// A device that is plugged into the running machine appears within this time.
@@ -195,11 +198,33 @@ fn overlay(tag: &str, is_late: bool) -> io::Result<()> {
     mount_at("overlay", "overlay", Path::new(MERGED), MountFlags::empty(), &options)
 }
 
+/// The share `lower`, read-only, under the layer in the share `layer`. Only the two together stay mounted.
+///
+/// The kernel keeps its notes in attributes of users, as it does on the host: an ordinary user's daemon can set no
+/// others, and whoever reads the layer later finds the same.
+fn layered(lower: &str, layer: &str, path: &Path, is_late: bool) -> io::Result<()> {
+    let [of_lower, of_layer] = ["lower", "layer"].map(|name| Path::new(LAYERS_OF_SHARE).join(name));
+    mount_tag(lower, &of_lower, MountFlags::RDONLY, "", is_late)?;
+    mount_tag(layer, &of_layer, MountFlags::empty(), "", is_late)?;
+    let (lower, layer) = (of_lower.display(), of_layer.display());
+    let options =
+        format!("userxattr,xino=on,lowerdir={lower},upperdir={layer}/upper,workdir={layer}/work");
+    mount_at("overlay", "overlay", path, MountFlags::NODEV | MountFlags::NOSUID, &options)?;
+    for place in [&of_lower, &of_layer] {
+        // The overlay has its own reference to it.
+        unmount(place, UnmountFlags::DETACH).map_err(while_doing(format!("cannot detach {place:?}")))?;
+    }
+    fs::remove_dir_all(LAYERS_OF_SHARE)
+}
+
 fn mount_share(share: &Mount, is_late: bool) -> io::Result<MountedShare> {
     let path = PathBuf::from(&share.path);
     let flags = if share.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let before = device(&path).ok();
-    mount_tag(&share.tag, &path, flags, &share.options, is_late)?;
+    match &share.layer_tag {
+        None => mount_tag(&share.tag, &path, flags, &share.options, is_late)?,
+        Some(layer) => layered(&share.tag, layer, &path, is_late)?,
+    }
     let device = device(&path)?;
     // A mount over the root of a process is invisible to it.
     if Some(device) == before {
