@@ -38,6 +38,8 @@ mod directory_test;
 #[cfg(test)]
 mod hostile_test;
 #[cfg(test)]
+mod layers_test;
+#[cfg(test)]
 mod origin_test;
 #[cfg(test)]
 mod overlay_test;
