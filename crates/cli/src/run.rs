@@ -56,7 +56,8 @@ pub(crate) struct Run {
     ///
     /// With `overlay`, the guest can change everything in the directory, and the directory stays as it is. The changes
     /// are kept: a later run with `overlay` continues with them, `transom diff HOST` shows them, `transom commit HOST`
-    /// writes them into the directory, and `transom discard HOST` throws them away.
+    /// writes them into the directory, and `transom discard HOST` throws them away. `overlay=host` lets only the host's
+    /// kernel mount the overlay, `overlay=guest` the guest's; `overlay` alone uses the guest's where the host's cannot.
     ///
     /// `dax=SIZE`, as in dax=256M, gives the share a DAX window of that size, through which the guest maps the host's
     /// page cache: it reads and writes files without requests and without a second copy, and MAP_SHARED mappings are

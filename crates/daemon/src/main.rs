@@ -61,7 +61,13 @@ fn main() -> ExitCode {
             error!("{error:#}");
             let is_of_machine = error.downcast_ref::<SandboxError>().is_some_and(SandboxError::is_of_machine);
             let is_check = options.socket.endpoint == Endpoint::Nowhere;
-            if is_check && is_of_machine { ExitCode::from(UNSUPPORTED) } else { ExitCode::FAILURE }
+            if is_check && is_of_machine {
+                return ExitCode::from(UNSUPPORTED);
+            }
+            if is_of_machine && options.share.layer.is_some() {
+                error!("with `transom run --share DIR,overlay=guest`, the guest's kernel mounts the overlay instead");
+            }
+            ExitCode::FAILURE
         }
     }
 }

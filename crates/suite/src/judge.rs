@@ -22,6 +22,7 @@ pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {
         (scenario.options.contains(&"--writeback"), known::WRITEBACK),
         (scenario.dax.is_some(), known::DAX),
         (scenario.guest == Guest::Passthrough, known::PASSTHROUGH),
+        (matches!(scenario.guest, Guest::UmlOverlay(_)), known::OVERLAY),
         (scenario.job == Job::SplitCases, known::SPLIT),
         (scenario.job == Job::Pjdfstest, known::MINIMAL_ROOT),
         (scenario.daemon == Daemon::Virtiofsd, known::VIRTIOFSD),

@@ -171,7 +171,8 @@ pub(crate) struct ShareArgs {
     ///
     /// The guest sees an overlay: the shared directory, and over it DIR/upper, which takes all changes. DIR/work is for
     /// the kernel. Both must exist, on a local file system and outside of the shared directory; `transom diff`,
-    /// `commit` and `discard` manage such directories for `transom run`. Needs --sandbox namespace and Linux 5.11.
+    /// `commit` and `discard` manage such directories for `transom run`. Needs --sandbox namespace and Linux 5.11, and
+    /// where those are not to be had, `transom run --share DIR,overlay=guest` lets the guest's kernel mount the overlay.
     /// Excludes --readonly, --events, --host-changes and --coherence-group. A single file, and a directory in which
     /// other file systems are mounted, is refused. A guest with it cannot be migrated.
     #[arg(long, value_name = "DIR")]
