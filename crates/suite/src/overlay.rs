@@ -18,7 +18,9 @@ pub(crate) fn of(share: Share, mounted_by: MountedBy) -> anyhow::Result<Share> {
     }
     // Nobody waits for the end of the daemons.
     let held = Arc::new(File::open("/dev/null")?.into());
-    let is_of_directory = |word: &&std::ffi::OsString| word.to_string_lossy().starts_with("--cache=");
+    // As `transom run` divides them.
+    let is_of_directory =
+        |word: &&std::ffi::OsString| word.to_string_lossy().starts_with("--cache=") || *word == "--killpriv-v2";
     let daemon_args = share.daemon_args.iter().filter(|word| !is_of_directory(word)).cloned().collect();
     Ok(Share { layer: Some(Layer { path, held, mounted_by, daemon_args }), ..share })
 }

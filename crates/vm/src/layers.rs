@@ -33,7 +33,7 @@ pub(crate) fn split(share: &Share) -> Option<[Share; 2]> {
     let mut lower = Share { is_read_only: true, layer: None, ..share.clone() };
     lower.daemon_args.extend([XATTR, NO_SUBMOUNTS].map(OsString::from));
     let mut daemon_args = layer.daemon_args.clone();
-    daemon_args.push(XATTR.into());
+    daemon_args.extend([XATTR, "--upper-layer"].map(OsString::from));
     let upper = Share {
         host: layer.path.clone(),
         guest: share.guest.clone(),

@@ -154,6 +154,8 @@ fn divide(share: &Share) -> Result<Divided> {
         match text.split_once('=').map_or(&*text, |(option, _)| option) {
             // What the guest adds is in the layer.
             "--quota" => of_layer.push(word.clone()),
+            // Overlayfs writes as root, so the daemon could not tell which writes end set-id bits.
+            "--killpriv-v2" => of_directory.push(word.clone()),
             "--hide" => {
                 let path = Path::new(OsStr::from_bytes(&word.as_bytes()["--hide=".len().min(word.len())..]));
                 let Ok(below) = path.strip_prefix("/") else { return refused("--daemon-arg=--hide") };

@@ -178,6 +178,13 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) overlay: Option<PathBuf>,
 
+    /// Serve the share as the upper layer of an overlayfs that the guest mounts
+    ///
+    /// Refuses hard links (EPERM) and files without a name, with which overlayfs cannot cope on a share: once the first
+    /// name of a file is removed, its other names would fail with ESTALE. Needs --xattr.
+    #[arg(long, requires = "xattr")]
+    pub(crate) upper_layer: bool,
+
     /// Limit what the guest may add to the share: SIZE bytes, and N files
     ///
     /// Beyond that, requests fail with ENOSPC; what the guest frees it can use again, and what is there at the start

@@ -222,6 +222,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             tag: cli.share.tag,
             layer: cli.share.overlay,
             is_readonly: cli.share.readonly,
+            is_upper_layer: cli.share.upper_layer,
             quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
             events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },

@@ -209,7 +209,7 @@ fn layered(lower: &str, layer: &str, path: &Path, is_late: bool) -> io::Result<(
     let (lower, layer) = (of_lower.display(), of_layer.display());
     let options =
         format!("userxattr,xino=on,lowerdir={lower},upperdir={layer}/upper,workdir={layer}/work");
-    mount_at("overlay", "overlay", path, MountFlags::NODEV | MountFlags::NOSUID, &options)?;
+    mount_at("overlay", "overlay", path, MountFlags::empty(), &options)?;
     for place in [&of_lower, &of_layer] {
         // The overlay has its own reference to it.
         unmount(place, UnmountFlags::DETACH).map_err(while_doing(format!("cannot detach {place:?}")))?;
