@@ -102,11 +102,10 @@ try move-above-hidden 'mv /layer/upper/sub /layer/sub'
 try make-hidden-in-layer 'echo evil > /layer/upper/sub/.env'
 try link-hidden-in-layer 'echo evil > /layer/evil; ln /layer/evil /layer/upper/sub/.env'
 try white-out-hidden 'mknod /layer/upper/sub/.env c 0 0'
-try exceed-quota-beside 'dd if=/dev/zero of=/layer/big bs=64k count=64'
-rm -f /layer/big
 try white-out 'mknod /layer/upper/sub/c c 0 0'
 try link-out 'ln -s /etc /layer/upper/etc'
 try set-id 'echo evil > /layer/upper/program; chmod 6755 /layer/upper/program'
+try exceed-quota-beside 'dd if=/dev/zero of=/layer/big bs=64k count=64'
 "#;
 
 #[test]
@@ -238,26 +237,43 @@ fn the_guest_does_it_where_the_host_cannot() {
         return eprintln!("SKIPPED: the_guest_does_it_where_the_host_cannot: it mounts an overlay, which needs root");
     }
     let fixture = Fixture::new();
-    // Overlayfs takes no overlay as its upper layer.
+    // As root in a container.
+    let started = |who: &str, state: &str| {
+        let share = format!("{}:/share,overlay{who}", fixture.path("d").display());
+        let mut command = Command::new("setpriv");
+        command.args(["--inh-caps=-sys_admin", "--bounding-set=-sys_admin", env!("CARGO_BIN_EXE_transom"), "run"]);
+        command.args(["--timeout", LIMIT_S, "--share", &share, "--", "sh", "-c", "echo more >> a; rm b; cat a"]);
+        command.env("XDG_STATE_HOME", fixture.path(state)).stdin(Stdio::null()).output()
+    };
+    let refused = match started("=host", "state") {
+        Err(error) => return eprintln!("SKIPPED: the_guest_does_it_where_the_host_cannot: no setpriv: {error}"),
+        Ok(refused) => text(&refused),
+    };
+    assert!(refused.contains("no CAP_SYS_ADMIN") && refused.contains("with overlay=guest"), "{refused}");
+    let run = started("", "state").unwrap();
+    let said = text(&run);
+    assert!(run.status.success() && said.contains("the guest's kernel keeps the changes"), "{said}");
+    assert!(said.starts_with("one\nmore\n") && fixture.diff().ends_with("removed  b\n2 files, 9 B to write\n"), "{said}");
+    assert_eq!((fixture.read("a"), fixture.read("b")), ("one\n".into(), "two\n".into()));
+}
+
+#[test]
+fn changes_on_a_file_system_without_white_outs_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: changes_on_a_file_system_without_white_outs: it mounts an overlay, which needs root");
+    }
+    let fixture = Fixture::new();
     for name in ["lower", "upper", "work", "state"] {
         fs::create_dir(fixture.path(name)).unwrap();
     }
     let script = "cd \"$0\" && mount -t overlay o -o lowerdir=lower,upperdir=upper,workdir=work state && chmod 700 \
-                  state && \"$1\" run --timeout \"$2\" --share \"$0/d:/share,overlay$3\" -- sh -c 'echo more >> a; \
-                  rm b; cat a' && \"$1\" diff d";
-    let started = |who: &str| {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script]).arg(fixture.folder.path());
-        command.args([env!("CARGO_BIN_EXE_transom"), LIMIT_S, who]).env("XDG_STATE_HOME", fixture.path("state"));
-        command.stdin(Stdio::null()).output().unwrap()
-    };
-    let refused = started("=host");
-    assert!(!refused.status.success() && text(&refused).contains("overlay=guest"), "{}", text(&refused));
-    let run = started("");
-    let said = text(&run);
-    assert!(run.status.success() && said.contains("the guest's kernel keeps the changes"), "{said}");
-    assert!(said.starts_with("one\nmore\n") && said.contains("removed  b\n2 files, 9 B to write\n"), "{said}");
-    assert_eq!((fixture.read("a"), fixture.read("b")), ("one\n".into(), "two\n".into()));
+                  state && exec \"$1\" run --share \"$0/d:/share,overlay=guest\" -- true";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(fixture.folder.path()).arg(env!("CARGO_BIN_EXE_transom"));
+    let output = command.env("XDG_STATE_HOME", fixture.path("state")).stdin(Stdio::null()).output().unwrap();
+    let said = text(&output);
+    assert!(output.status.code() == Some(125) && said.contains("takes no white-outs"), "{said}");
+    assert!(said.contains("set XDG_STATE_HOME"), "{said}");
 }
 
 #[test]

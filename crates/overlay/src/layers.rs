@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, chmod, mkdirat, removexattr},
+    fs::{CWD, FileType, Mode, XattrFlags, chmod, mkdirat, mknodat, removexattr, setxattr, unlink},
     io::Errno,
 };
 
@@ -49,6 +49,21 @@ pub(crate) fn is_destroyed(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+/// Checks that the file system of the layers takes what an overlayfs in a guest makes of it: an overlay, for example,
+/// takes no white-outs.
+pub(crate) fn check_file_system(layers: &Path) -> Result<()> {
+    let path = layers.join(WORK).join("white-out");
+    let white_out = mknodat(CWD, &path, FileType::CharacterDevice, Mode::empty(), 0);
+    let noted = setxattr(layers.join(WORK), c"user.overlay.check", b"y", XattrFlags::empty());
+    let removed = white_out.and_then(|()| unlink(&path));
+    let Err(errno) = removed.and(noted) else { return Ok(()) };
+    Err(Error::Place(format!(
+        "changes cannot be kept in {}, whose file system takes no white-outs or attributes of users ({errno}), as \
+         overlays do not: set XDG_STATE_HOME to a directory on another one, such as a volume",
+        layers.display()
+    )))
 }
 
 /// Removes the kernel's notes from which files the guest's files were copied: the handles are those of a session with

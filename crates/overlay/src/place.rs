@@ -200,6 +200,7 @@ impl Overlay {
             known.write(&self.state.join("hidden"))?;
         }
         let (upper, lower) = (self.upper()?, self.lower()?);
+        layers::check_file_system(&self.layers())?;
         layers::forget_origins(&upper)?;
         hidden.iter().try_for_each(|path| layers::make_way(&upper, &lower, path))
     }

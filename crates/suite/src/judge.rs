@@ -5,7 +5,6 @@ use transom_conformance::{
     known,
     report::{Report, Status},
 };
-
 use transom_vm::MountedBy;
 
 use crate::{

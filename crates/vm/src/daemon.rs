@@ -14,7 +14,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use rustix::process::{getegid, geteuid};
+use rustix::{
+    process::{getegid, geteuid},
+    thread::{CapabilitySet, capabilities},
+};
 
 use crate::{Error, GuestSpec, Layer, MountedBy, Result, Share, SharePoint, Supervised, User};
 
@@ -134,9 +137,15 @@ fn add_share(command: &mut Command, share: &Share, user: Option<User>) {
 pub fn overlay_obstacle(daemon: &Path, share: &Share) -> Result<Option<String>> {
     /// The daemon's exit status if the machine is the reason.
     const UNSUPPORTED: i32 = 3;
-    if sandbox() == "none" {
-        let why = "ordinary users get no user namespaces here (see sysctl user.max_user_namespaces, \
-                   kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns)";
+    let why = match sandbox() {
+        "namespace" => None,
+        "chroot" => Some("root may not mount anything here (it has no CAP_SYS_ADMIN, as in most containers)"),
+        _ => Some(
+            "ordinary users get no user namespaces here (see sysctl user.max_user_namespaces, \
+             kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns)",
+        ),
+    };
+    if let Some(why) = why {
         return Ok(Some(why.into()));
     }
     let mut command = Command::new(daemon);
@@ -156,9 +165,20 @@ pub fn overlay_obstacle(daemon: &Path, share: &Share) -> Result<Option<String>> 
     Err(Error::Usage(format!("share {:?}: {why}", share.host)))
 }
 
-/// Returns the daemon's sandbox: namespaces, which an unprivileged user needs a user namespace for.
+/// Returns the daemon's sandbox: namespaces, which an unprivileged user needs a user namespace for, and root a
+/// capability that it lacks in most containers.
 fn sandbox() -> &'static str {
-    if geteuid().is_root() || user_namespaces_work() { "namespace" } else { "none" }
+    match geteuid().is_root() {
+        true if has_sys_admin() => "namespace",
+        true => "chroot",
+        false if user_namespaces_work() => "namespace",
+        false => "none",
+    }
+}
+
+/// Returns whether this process has CAP_SYS_ADMIN.
+fn has_sys_admin() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 /// Returns whether the kernel's settings allow this user to create a user namespace.

@@ -112,17 +112,21 @@ fn finish(overlay: Overlay, guest: PathBuf, commits: bool) -> Outcome {
 
 /// Returns whether the guest's kernel is to mount the overlay of the share; says so if it was not asked for.
 fn is_mounted_by_guest(share: &Share, daemon: &Path, wanted: OverlayArg) -> Result<bool> {
-    if let OverlayArg::By(who) = wanted {
-        return Ok(who == MountedBy::Guest);
+    if wanted == OverlayArg::By(MountedBy::Guest) {
+        return Ok(true);
     }
-    let obstacle = transom_vm::overlay_obstacle(daemon, share)?;
-    if let Some(why) = &obstacle {
-        eprintln!(
-            "transom: the guest's kernel keeps the changes in {} apart, because this machine's does not: {why}",
-            share.host.display()
-        );
+    let Some(why) = transom_vm::overlay_obstacle(daemon, share)? else { return Ok(false) };
+    if wanted != OverlayArg::Auto {
+        return Err(Error::Usage(format!(
+            "share {:?}: {why}; with overlay=guest, the guest's kernel mounts the overlay",
+            share.host
+        )));
     }
-    Ok(obstacle.is_some())
+    eprintln!(
+        "transom: the guest's kernel keeps the changes in {} apart, because this machine's does not: {why}",
+        share.host.display()
+    );
+    Ok(true)
 }
 
 /// The arguments of a share's daemon, for two.
