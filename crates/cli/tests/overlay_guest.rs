@@ -253,14 +253,19 @@ fn the_guest_does_it_where_the_host_cannot() {
     let run = started("", "state").unwrap();
     let said = text(&run);
     assert!(run.status.success() && said.contains("the guest's kernel keeps the changes"), "{said}");
-    assert!(said.starts_with("one\nmore\n") && fixture.diff().ends_with("removed  b\n2 files, 9 B to write\n"), "{said}");
+    assert!(
+        said.starts_with("one\nmore\n") && fixture.diff().ends_with("removed  b\n2 files, 9 B to write\n"),
+        "{said}"
+    );
     assert_eq!((fixture.read("a"), fixture.read("b")), ("one\n".into(), "two\n".into()));
 }
 
 #[test]
 fn changes_on_a_file_system_without_white_outs_are_refused() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: changes_on_a_file_system_without_white_outs: it mounts an overlay, which needs root");
+        return eprintln!(
+            "SKIPPED: changes_on_a_file_system_without_white_outs: it mounts an overlay, which needs root"
+        );
     }
     let fixture = Fixture::new();
     for name in ["lower", "upper", "work", "state"] {

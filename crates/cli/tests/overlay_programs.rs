@@ -121,9 +121,12 @@ fn what_programs_change_is_listed_and_committed() {
         assert_eq!(tree(&shared), before, "SEED={seed}, round {round}");
         let expected = tree(&copy);
         let listed: serde_json::Value = serde_json::from_str(&transom(&["diff", "--json", directory])).unwrap();
-        let listed: BTreeMap<_, _> = listed["changes"].as_array().unwrap().iter().map(|change| {
-            (change["path"].as_str().unwrap().to_owned(), change["change"].as_str().unwrap())
-        }).collect();
+        let listed: BTreeMap<_, _> = listed["changes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|change| (change["path"].as_str().unwrap().to_owned(), change["change"].as_str().unwrap()))
+            .collect();
         assert_eq!(listed, compared(&before, &expected), "SEED={seed}, round {round}");
         transom(&["commit", directory]);
         assert_eq!(tree(&shared), expected, "SEED={seed}, round {round}");

@@ -91,8 +91,7 @@ fn what_a_guest_has_put_beside_the_upper_layer_does_not_last() {
         set_mode(layers, 0o777);
     });
     let overlay = host.for_run();
-    let mut names: Vec<_> =
-        fs::read_dir(overlay.layers()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut names: Vec<_> = fs::read_dir(overlay.layers()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["upper", "work"]);
     assert!(fs::symlink_metadata(overlay.layers().join("work")).unwrap().is_dir());

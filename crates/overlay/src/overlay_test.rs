@@ -184,7 +184,8 @@ fn what_the_host_changes_before_a_later_run_is_no_conflict_unless_the_guest_had_
 fn one_use_at_a_time() {
     let host = Host::new();
     let run = host.for_run();
-    let error = crate::Overlay::for_run_in(host.directory().with_file_name("state").as_path(), &host.directory()).unwrap_err();
+    let error =
+        crate::Overlay::for_run_in(host.directory().with_file_name("state").as_path(), &host.directory()).unwrap_err();
     assert!(matches!(error, Error::InUse(_)), "{error}");
     let daemon = run.held().unwrap();
     drop(run);

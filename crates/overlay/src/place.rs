@@ -253,11 +253,7 @@ impl Overlay {
     /// # Errors
     /// [`Error::Missing`], and if a file cannot be read.
     pub fn changes(&self) -> Result<Vec<Change>> {
-        Ok(if self.state.is_dir() {
-            self.compared()?.changes
-        } else {
-            Vec::new()
-        })
+        Ok(if self.state.is_dir() { self.compared()?.changes } else { Vec::new() })
     }
 
     /// Compares both layers.

@@ -98,7 +98,9 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let mut found = None;
     let (kernel, vmm, memory_mib, cpus): (Kernel, Box<dyn Vmm + Sync>, _, _) = match scenario.guest {
         Guest::Mount | Guest::Passthrough | Guest::Coherent => anyhow::bail!("a mount has no machine"),
-        Guest::Uml | Guest::UmlOverlay(_) => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml), 512, 1),
+        Guest::Uml | Guest::UmlOverlay(_) => {
+            (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml), 512, 1)
+        }
         Guest::Qemu(series) => {
             let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;
             let program = match scenario.dax {

@@ -47,5 +47,7 @@ pub use process::Supervised;
 pub use qemu::{Accelerator, AtReset, Qemu};
 pub use run::{DaxUsage, RunOutcome, Timings, run};
 pub use share::{OverlayArg, ShareArg};
-pub use spec::{CacheMode, Dax, DaxMode, Events, GuestSpec, Input, Kernel, Layer, MountedBy, Output, Root, Share, Stdio, User};
+pub use spec::{
+    CacheMode, Dax, DaxMode, Events, GuestSpec, Input, Kernel, Layer, MountedBy, Output, Root, Share, Stdio, User,
+};
 pub use vmm::{Boot, Channels, GuestChannels, SharePoint, Started, Vmm};

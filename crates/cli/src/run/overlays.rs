@@ -60,7 +60,8 @@ impl Overlays {
                 );
             }
             let held = Arc::new(overlay.held().map_err(unusable)?);
-            let by_daemon = Layer { path: overlay.layers(), held, mounted_by: MountedBy::Daemon, daemon_args: Vec::new() };
+            let by_daemon =
+                Layer { path: overlay.layers(), held, mounted_by: MountedBy::Daemon, daemon_args: Vec::new() };
             share.layer = Some(by_daemon.clone());
             if is_mounted_by_guest(share, daemon, wanted)? {
                 let Divided { of_directory, of_layer, hidden } = divide(share)?;

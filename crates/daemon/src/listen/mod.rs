@@ -158,7 +158,8 @@ pub fn open_private(path: &Path, traces: &mut Traces) -> Result<UnixListener, Li
 
 /// Returns a socket without an address.
 fn unbound() -> Result<UnixListener, ListenError> {
-    let failed = |errno: Errno| ListenError::Io { what: "cannot create", path: "a socket".into(), source: errno.into() };
+    let failed =
+        |errno: Errno| ListenError::Io { what: "cannot create", path: "a socket".into(), source: errno.into() };
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     Ok(UnixListener::from(socket.map_err(failed)?))
 }

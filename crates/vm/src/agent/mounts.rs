@@ -207,8 +207,7 @@ fn layered(lower: &str, layer: &str, path: &Path, is_late: bool) -> io::Result<(
     mount_tag(lower, &of_lower, MountFlags::RDONLY, "", is_late)?;
     mount_tag(layer, &of_layer, MountFlags::empty(), "", is_late)?;
     let (lower, layer) = (of_lower.display(), of_layer.display());
-    let options =
-        format!("userxattr,xino=on,lowerdir={lower},upperdir={layer}/upper,workdir={layer}/work");
+    let options = format!("userxattr,xino=on,lowerdir={lower},upperdir={layer}/upper,workdir={layer}/work");
     mount_at("overlay", "overlay", path, MountFlags::empty(), &options)?;
     for place in [&of_lower, &of_layer] {
         // The overlay has its own reference to it.
