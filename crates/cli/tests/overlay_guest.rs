@@ -37,8 +37,10 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        fs::create_dir_all(folder.path().join("d/sub")).unwrap();
-        for (name, content) in [("a", "one\n"), ("b", "two\n"), ("sub/c", "three\n"), ("sub/.env", "TOKEN\n")] {
+        for name in ["d/sub", "d/held"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        for (name, content) in [("a", "one\n"), ("b", "two\n"), ("sub/c", "three\n"), ("held/.env", "TOKEN\n")] {
             fs::write(folder.path().join("d").join(name), content).unwrap();
         }
         Self { folder }
@@ -86,22 +88,22 @@ fn text(output: &Output) -> String {
 const ATTACK: &str = r#"
 try() { name=$1; shift; if sh -c "$*" >/dev/null 2>&1; then echo "$name got"; else echo "$name refused"; fi; }
 cd /share; echo more >> a; rm b; echo new > sub/new
-try read-hidden cat sub/.env
-try make-hidden 'echo evil > sub/.env'
-try remove-above-hidden 'rm -r sub'
+try read-hidden cat held/.env
+try make-hidden 'echo evil > held/.env'
+try remove-above-hidden rmdir held
 try exceed-quota 'dd if=/dev/zero of=big bs=64k count=64'
 rm -f big
 mkdir /lower /layer; mount -t virtiofs share0 /lower; mount -t virtiofs share0-layer /layer
 try layer-is-there test -d /layer/upper
 try write-lower 'echo evil > /lower/a'
 try write-lower-remounted 'mount -o remount,rw /lower; echo evil > /lower/a'
-try read-hidden-in-lower cat /lower/sub/.env
+try read-hidden-in-lower cat /lower/held/.env
 try leave-layer cat /layer/../record /layer/../../origin /layer/record
 try move-upper 'mv /layer/upper /layer/elsewhere'
-try move-above-hidden 'mv /layer/upper/sub /layer/sub'
-try make-hidden-in-layer 'echo evil > /layer/upper/sub/.env'
-try link-hidden-in-layer 'echo evil > /layer/evil; ln /layer/evil /layer/upper/sub/.env'
-try white-out-hidden 'mknod /layer/upper/sub/.env c 0 0'
+try move-above-hidden 'mv /layer/upper/held /layer/held'
+try make-hidden-in-layer 'echo evil > /layer/upper/held/.env'
+try link-hidden-in-layer 'echo evil > /layer/evil; ln /layer/evil /layer/upper/held/.env'
+try white-out-hidden 'mknod /layer/upper/held/.env c 0 0'
 try white-out 'mknod /layer/upper/sub/c c 0 0'
 try link-out 'ln -s /etc /layer/upper/etc'
 try set-id 'echo evil > /layer/upper/program; chmod 6755 /layer/upper/program'
@@ -114,14 +116,14 @@ fn a_guest_that_writes_to_its_layer_gets_nothing_more() {
         return;
     }
     let fixture = Fixture::new();
-    let hidden = fixture.path("d/sub/.env");
+    let hidden = fixture.path("d/held/.env");
     let run = fixture.run(&["--hide", hidden.to_str().unwrap(), "--disk", "1M"], ATTACK).output().unwrap();
     let said = text(&run);
     let got: Vec<_> = said.lines().filter_map(|line| line.strip_suffix(" got")).collect();
     assert_eq!(got, ["layer-is-there", "white-out", "link-out", "set-id"], "{said}");
     assert!(said.contains(" changed in ") && run.status.success(), "{said}");
     let untouched = || {
-        let names = ["a", "b", "sub/c", "sub/.env"].map(|name| fixture.read(name));
+        let names = ["a", "b", "sub/c", "held/.env"].map(|name| fixture.read(name));
         assert_eq!(names, ["one\n", "two\n", "three\n", "TOKEN\n"]);
     };
     untouched();
@@ -130,7 +132,7 @@ fn a_guest_that_writes_to_its_layer_gets_nothing_more() {
     assert_eq!(fixture.diff(), expected);
     let committed = fixture.done("commit", &[]);
     assert!(committed.status.success(), "{}", text(&committed));
-    assert_eq!((fixture.read("a"), fixture.read("sub/.env")), ("one\nmore\n".into(), "TOKEN\n".into()));
+    assert_eq!((fixture.read("a"), fixture.read("held/.env")), ("one\nmore\n".into(), "TOKEN\n".into()));
     assert!(!fixture.path("d/b").exists() && !fixture.path("d/sub/c").exists());
     assert_eq!(fs::metadata(fixture.path("d/program")).unwrap().mode() & 0o7777, 0o755);
     assert_eq!(fs::read_link(fixture.path("d/etc")).unwrap(), Path::new("/etc"));
@@ -190,7 +192,7 @@ fn what_a_guest_has_written_survives_the_death_of_every_process() {
         for number in 1..=told {
             assert!(listed.contains(&format!("added    f{number} ")), "{victim:?}: {number} of {told}:\n{listed}");
         }
-        assert_eq!(fs::read_dir(fixture.path("d")).unwrap().count(), 3, "{victim:?}");
+        assert_eq!(fs::read_dir(fixture.path("d")).unwrap().count(), 4, "{victim:?}");
         commit_with_interruptions(&fixture);
         for number in 1..=told {
             assert_eq!(fixture.read(&format!("f{number}")), format!("content {number}\n"), "{victim:?}");

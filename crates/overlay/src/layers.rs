@@ -112,7 +112,7 @@ pub(crate) fn make_way(upper: &Tree, lower: &Tree, path: &Path) -> Result<()> {
         match (upper.node(directory)?, lower.node(directory)?) {
             (Some(of_upper), _) if of_upper.meta.is_directory() => {}
             (None, Some(of_lower)) if of_lower.meta.is_directory() => make_directory(upper, directory, &of_lower)?,
-            // The guest has put something else there, or there is none.
+            // The guest has put something else there, or the host has no such directory.
             _ => break,
         }
     }

@@ -1,5 +1,5 @@
-//! A guest that mounts its overlay itself can do anything to the layers. Whatever is there when it ends is read, refused
-//! or thrown away, and changes nothing else on the host.
+//! A guest that mounts its overlay itself can do anything to the layers. Whatever is there when it ends is read,
+//! refused or thrown away, and changes nothing else on the host.
 
 use std::{
     fs,
@@ -177,7 +177,7 @@ fn what_was_hidden_is_neither_replaced_nor_removed() {
     let hidden = ["dir/.env", ".key"];
     let layers: [&dyn Fn(&Path); 4] = [
         &|upper| fs::write(upper.join(".key"), "evil").unwrap(),
-        // The same content makes it no other file, and a second name for it is none either.
+        // The same content does not help, nor does a second name for it.
         &|upper| {
             fs::write(upper.join(".key"), "KEY").unwrap();
             fs::hard_link(upper.join(".key"), upper.join("second")).unwrap();

@@ -28,6 +28,7 @@ mod origin;
 mod patch;
 mod place;
 mod record;
+mod state;
 mod tree;
 mod walk;
 

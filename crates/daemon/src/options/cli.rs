@@ -91,7 +91,8 @@ pub(crate) struct SocketArgs {
     ///
     /// A file PATH.pid with the daemon's process id is locked while the daemon lives; a second daemon on the same
     /// path is refused. Both files are removed when the daemon exits.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities", "upgrade", "check"])]
+    #[arg(long, value_name = "PATH")]
+    #[arg(required_unless_present_any = ["fd", "socket", "print_capabilities", "upgrade", "check"])]
     pub(crate) socket_path: Option<PathBuf>,
 
     /// Let the members of GROUP connect too, given by name or number
@@ -171,8 +172,8 @@ pub(crate) struct ShareArgs {
     ///
     /// The guest sees an overlay: the shared directory, and over it DIR/upper, which takes all changes. DIR/work is for
     /// the kernel. Both must exist, on a local file system and outside of the shared directory; `transom diff`,
-    /// `commit` and `discard` manage such directories for `transom run`. Needs --sandbox namespace and Linux 5.11, and
-    /// where those are not to be had, `transom run --share DIR,overlay=guest` lets the guest's kernel mount the overlay.
+    /// `commit` and `discard` manage such directories for `transom run`. Needs --sandbox namespace and Linux 5.11;
+    /// elsewhere, `transom run --share DIR,overlay=guest` lets the guest's kernel mount the overlay.
     /// Excludes --readonly, --events, --host-changes and --coherence-group. A single file, and a directory in which
     /// other file systems are mounted, is refused. A guest with it cannot be migrated.
     #[arg(long, value_name = "DIR")]
