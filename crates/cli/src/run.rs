@@ -26,7 +26,7 @@ use std::{
 
 use clap::Args;
 use transom_vm::{
-    Error, GuestSpec, Input, Output, Result, Root, Share, ShareArg, Stdio, Vmm, mount_points,
+    Error, GuestSpec, Input, Output, OverlayArg, Result, Root, Share, ShareArg, Stdio, Vmm, mount_points,
     packages::{Cache, OnStderr},
     tools::{Tools, check_programs},
 };
@@ -57,7 +57,8 @@ pub(crate) struct Run {
     ///
     /// With `overlay`, the guest can change everything in the directory, and the directory stays as it is. The changes
     /// are kept: a later run with `overlay` continues with them, `transom diff HOST` shows them, `transom commit HOST`
-    /// writes them into the directory, and `transom discard HOST` throws them away.
+    /// writes them into the directory, and `transom discard HOST` throws them away. `overlay=host` lets only the host's
+    /// kernel mount the overlay, `overlay=guest` the guest's; `overlay` alone uses the guest's where the host's cannot.
     ///
     /// `dax=SIZE`, as in dax=256M, gives the share a DAX window of that size, through which the guest maps the host's
     /// page cache: it reads and writes files without requests and without a second copy, and MAP_SHARED mappings are
@@ -320,7 +321,7 @@ impl Run {
         let asked = self.env.iter().map(|pair| parse_variable(pair)).collect::<Result<Vec<_>>>()?;
         let env = defaults.env.into_iter().chain(asked).collect();
         let directory = self.workdir.clone().or(defaults.directory.filter(|_| shares.is_empty()));
-        let overlays = Overlays::open(&mut shares, |number| self.is_overlay(number))?;
+        let overlays = Overlays::open(&mut shares, &daemon, |number| self.overlay(number))?;
         let busybox = match (&root, &self.busybox) {
             (Root::Host(_), _) => None,
             (Root::Minimal, Some(path)) => Some(path.clone()),
@@ -357,7 +358,7 @@ impl Run {
     fn root(&self, cache: &Cache, report: &OnStderr) -> Result<(Root, Option<Image>)> {
         let Some(words) = &self.root else { return Ok((Root::Minimal, None)) };
         let parsed = ShareArg::parse(words)?;
-        overlays::check_root(&parsed.host, parsed.is_overlay)?;
+        overlays::check_root(&parsed.host, parsed.overlay.is_some())?;
         let image = image::open(&parsed, cache, report)?;
         let share = match &image {
             Some(image) => image::root(&image.unpacked, parsed),
@@ -366,9 +367,9 @@ impl Run {
         Ok((Root::Host(self.resolve(share, |_| "/".into())?), image))
     }
 
-    /// Returns whether the share with this number is an overlay.
-    fn is_overlay(&self, number: usize) -> bool {
-        self.shares.get(number).is_some_and(|words| ShareArg::parse(words).is_ok_and(|share| share.is_overlay))
+    /// Returns whether the share with this number is an overlay, and who is to mount it.
+    fn overlay(&self, number: usize) -> Option<OverlayArg> {
+        ShareArg::parse(self.shares.get(number)?).ok()?.overlay
     }
 
     fn shares(&self, root: &Root) -> Result<Vec<Share>> {

@@ -13,6 +13,8 @@ pub const DIRECT_IO: &str = include_str!("../data/direct-io.allow");
 pub const WRITEBACK: &str = include_str!("../data/writeback.allow");
 /// Files that a Linux guest maps through a DAX window.
 pub const DAX: &str = include_str!("../data/dax.allow");
+/// An overlay that the guest mounts of two shares, compared with overlayfs of the host.
+pub const OVERLAY_GUEST: &str = include_str!("../data/overlay-guest.allow");
 /// A mount that passes files through.
 pub const PASSTHROUGH: &str = include_str!("../data/passthrough.allow");
 /// pjdfstest in a guest that lacks some of the programs it uses.

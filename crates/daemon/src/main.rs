@@ -5,10 +5,14 @@
 use std::process::ExitCode;
 use tracing::{error, warn};
 use transom_daemon::listen;
-use transom_daemon::options::{self, Invocation};
+use transom_daemon::options::{self, Endpoint, Invocation};
+use transom_daemon::sandbox::SandboxError;
 use transom_daemon::serve::serve;
 use transom_daemon::start::start;
 use transom_daemon::{capabilities, log, supervisor};
+
+/// The exit status of `--check` if this machine refuses the sandbox or the overlay.
+const UNSUPPORTED: u8 = 3;
 
 fn main() -> ExitCode {
     let options = match options::parse(std::env::args_os()) {
@@ -45,12 +49,24 @@ fn main() -> ExitCode {
             // The status of a process has 8 bits.
             return Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)));
         }
-        serve(&options, start(&options, listening, supervision)?).map(|()| ExitCode::SUCCESS)
+        let started = start(&options, listening, supervision)?;
+        if options.socket.endpoint == Endpoint::Nowhere {
+            return Ok(ExitCode::SUCCESS);
+        }
+        serve(&options, started).map(|()| ExitCode::SUCCESS)
     });
     match result {
         Ok(status) => status,
         Err(error) => {
             error!("{error:#}");
+            let is_of_machine = error.downcast_ref::<SandboxError>().is_some_and(SandboxError::is_of_machine);
+            let is_check = options.socket.endpoint == Endpoint::Nowhere;
+            if is_check && is_of_machine {
+                return ExitCode::from(UNSUPPORTED);
+            }
+            if is_of_machine && options.share.layer.is_some() {
+                error!("with `transom run --share DIR,overlay=guest`, the guest's kernel mounts the overlay instead");
+            }
             ExitCode::FAILURE
         }
     }

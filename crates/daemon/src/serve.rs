@@ -230,6 +230,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
             FileHandles::Mandatory => passthrough::FileHandles::Mandatory,
         },
         readonly: share.is_readonly,
+        is_upper_layer: share.is_upper_layer,
         is_layered: share.layer.is_some(),
         quota: share.quota,
         events_validity: share.events_validity,

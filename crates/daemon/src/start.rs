@@ -5,7 +5,7 @@
 
 use crate::changes::{self, Changes};
 use crate::listen::{self, Listening, Supervision, Traces};
-use crate::options::{Options, SandboxMode};
+use crate::options::{Endpoint, Options, SandboxMode};
 use crate::padding::{self, Views};
 use crate::privileges::{self, Privileges, nofile};
 use crate::sandbox::{self, IdScope, Life, Sandboxed, termination};
@@ -101,7 +101,7 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     termination::watch(Arc::downgrade(&traces), control.is_some())?;
 
     debug!(?privileges, ?ids, guest_fds, "isolated");
-    if control.is_none() {
+    if control.is_none() && options.socket.endpoint != Endpoint::Nowhere {
         // Programs that start daemons wait for this message.
         info!("Waiting for vhost-user socket connection...");
     }

@@ -274,3 +274,22 @@ fn capabilities_are_those_of_virtiofsd() {
         None => skipped("no virtiofsd 1.14 here; transom-fetch peer builds it"),
     }
 }
+
+#[test]
+fn a_check_says_whether_the_share_or_the_machine_is_at_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_transomd"));
+        let output = command.arg("--check").args(words).stdin(std::process::Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let share = folder.path().to_str().unwrap();
+    assert_eq!(check(&["--shared-dir", share, "--sandbox", "none"]), (Some(0), String::new()));
+    let (status, said) = check(&["--shared-dir", "/nonexistent", "--sandbox", "none"]);
+    assert!(status == Some(1) && said.contains("cannot share /nonexistent"), "{status:?}: {said}");
+    if !is_root() {
+        return skipped("a check of an overlay needs root here");
+    }
+    let (status, said) = check(&["--shared-dir", "/", "--overlay", share]);
+    assert!(status == Some(1) && said.contains("a file system is mounted at"), "{status:?}: {said}");
+}

@@ -15,7 +15,7 @@ use crate::{
     conflict::conflicts,
     intent::{Intent, covers},
     meta::SET_ID,
-    walk::{Found, walk},
+    walk::Found,
 };
 
 /// What a commit has written.
@@ -209,7 +209,7 @@ impl Overlay {
 
     /// Compares both layers at `paths`, or all.
     fn found(&self, paths: &[PathBuf]) -> Result<Found> {
-        let mut found = walk(&self.upper()?, &self.lower()?, &self.record()?)?;
+        let mut found = self.compared()?;
         if !paths.is_empty() {
             let Found { changes, directories, leaders, .. } = &mut found;
             // A directory above that is new comes along.
@@ -235,6 +235,10 @@ impl Overlay {
             found.changes.iter().find(|change| change.after.is_some_and(|meta| meta.kind == Kind::Device))
         {
             return Err(Error::Device { path: change.path.clone() });
+        }
+        let hidden = self.hidden()?;
+        if let Some(change) = found.changes.iter().find(|change| hidden.covers(&change.path)) {
+            return Err(Error::Hidden { path: change.path.clone() });
         }
         let conflicts = conflicts(&found.changes, &self.record()?, is_resumed);
         if !conflicts.is_empty() && !is_forced {

@@ -34,6 +34,22 @@ pub enum Error {
         /// The path in the directory.
         path: PathBuf,
     },
+    /// A commit would touch what the guest did not see.
+    #[error(
+        "{path:?} was hidden from the guest, whose changes would replace or remove it: commit other paths by name, or \
+         remove the change with `transom discard`"
+    )]
+    Hidden {
+        /// The path in the directory.
+        path: PathBuf,
+    },
+    /// The guest has done something to the layer itself.
+    #[error(
+        "the guest has destroyed the overlay of {}, which cannot be read any more: `transom discard` removes it; the \
+         directory is as it was",
+        .0.display()
+    )]
+    Layers(PathBuf),
     /// There is no change at a path.
     #[error("the guest has changed nothing at {0:?}")]
     Unchanged(PathBuf),

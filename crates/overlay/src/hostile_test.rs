@@ -124,9 +124,9 @@ fn a_place_of_another_user_is_refused() {
     assert!(matches!(error, Error::Place(_)), "{error}");
     std::os::unix::fs::chown(&state, Some(0), None).unwrap();
     // A lock or a note that leads elsewhere is not followed.
-    let layers = open().unwrap().unwrap().layers().to_owned();
+    let layers = open().unwrap().unwrap().layers();
     let victim = host.directory().with_file_name("victim");
-    symlink(&victim, layers.join("intent.new")).unwrap();
+    symlink(&victim, layers.with_file_name("intent.new")).unwrap();
     open().unwrap().unwrap().discard(&["new".into()]).unwrap_err();
     assert!(!victim.exists());
 }

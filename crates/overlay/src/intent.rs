@@ -2,22 +2,14 @@
 
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        fs::OpenOptionsExt,
-    },
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    fs::OFlags,
-    rand::{GetRandomFlags, getrandom},
-};
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Result, notes};
 
 /// A commit or a discard that has begun.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,34 +44,13 @@ impl Intent {
 
     /// Returns what was written to `path`, if anything was.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
-        let failed = || format!("cannot read {path:?}");
-        let mut bytes = Vec::new();
-        match plain().read(true).open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(failed)(error)),
-            Ok(_) => Ok(Some(serde_json::from_slice(&bytes).map_err(Error::io(failed))?)),
-        }
+        notes::read(path)
     }
 
     /// Writes it to `path`. It is on the disk when this returns.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let write = || {
-            let unnamed = path.with_extension("new");
-            let mut file = plain().write(true).create(true).truncate(true).open(&unnamed)?;
-            file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_data()?;
-            std::fs::rename(&unnamed, path)?;
-            path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
-        };
-        write().map_err(Error::io(|| format!("cannot write {path:?}")))
+        notes::write(path, self)
     }
-}
-
-/// Opens no file through a symbolic link.
-fn plain() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    options
 }
 
 /// Returns whether one of `selected` is `path` or above it. Nothing selected means everything.

@@ -19,12 +19,16 @@ mod commit;
 mod conflict;
 mod copy;
 mod error;
+mod hidden;
 mod intent;
+mod layers;
 mod meta;
+mod notes;
 mod origin;
 mod patch;
 mod place;
 mod record;
+mod state;
 mod tree;
 mod walk;
 
@@ -34,6 +38,8 @@ mod crash_test;
 mod directory_test;
 #[cfg(test)]
 mod hostile_test;
+#[cfg(test)]
+mod layers_test;
 #[cfg(test)]
 mod origin_test;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a guest changes is listed, committed and discarded; what the host changes meanwhile is a conflict.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs,
     os::unix::{
@@ -14,7 +15,7 @@ use proptest::prelude::*;
 
 use crate::{
     Difference, Error, Sum,
-    support::{Host, fifo, is_skipped, set_mode},
+    support::{Host, Listing, fifo, is_skipped, set_mode},
 };
 
 pub(crate) fn differences(host: &Host) -> Vec<(String, Difference)> {
@@ -183,7 +184,8 @@ fn what_the_host_changes_before_a_later_run_is_no_conflict_unless_the_guest_had_
 fn one_use_at_a_time() {
     let host = Host::new();
     let run = host.for_run();
-    let error = crate::Overlay::for_run_in(run.layers().parent().unwrap(), &host.directory()).unwrap_err();
+    let error =
+        crate::Overlay::for_run_in(host.directory().with_file_name("state").as_path(), &host.directory()).unwrap_err();
     assert!(matches!(error, Error::InUse(_)), "{error}");
     let daemon = run.held().unwrap();
     drop(run);
@@ -301,6 +303,30 @@ fn perform(dir: &Path, act: &Act) {
     };
 }
 
+/// Returns how two listings differ, without times.
+fn compared(before: &Listing, after: &Listing) -> BTreeMap<String, Difference> {
+    let names_of = |listing: &Listing, leader: &Path| -> BTreeSet<PathBuf> {
+        listing.iter().filter(|(_, entry)| entry.4 == leader).map(|(path, _)| path.clone()).collect()
+    };
+    let mut differences = BTreeMap::new();
+    for path in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+        let difference = match (before.get(path), after.get(path)) {
+            (None, Some(_)) => Difference::Added,
+            (Some(_), None) => Difference::Removed,
+            (Some(old), Some(new)) if (&old.0, &old.3) != (&new.0, &new.3) => Difference::Changed,
+            (Some(old), Some(new)) if old.1 != new.1 => Difference::Mode,
+            (Some(old), Some(new)) if !new.4.as_os_str().is_empty() => {
+                // Names that have become one file.
+                let (was, is) = (names_of(before, &old.4), names_of(after, &new.4));
+                if is.is_subset(&was) { continue } else { Difference::Linked }
+            }
+            _ => continue,
+        };
+        differences.insert(path.to_string_lossy().into_owned(), difference);
+    }
+    differences
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -320,6 +346,24 @@ proptest! {
         }
         prop_assert_eq!(host.listing(), seen);
         prop_assert!(host.open().is_none());
+    }
+
+    /// The list of changes is that of a comparison of the two trees, and nothing else.
+    #[test]
+    fn the_changes_are_what_a_comparison_of_the_trees_finds(before in acts(), first in acts(), second in acts()) {
+        if is_skipped("the_changes_are_what_a_comparison") {
+            return Ok(());
+        }
+        let host = Host::new();
+        before.iter().for_each(|act| perform(&host.directory(), act));
+        let untouched = host.listing();
+        host.guest(|dir| first.iter().for_each(|act| perform(dir, act)));
+        let seen = host.guest(|dir| second.iter().for_each(|act| perform(dir, act)));
+        prop_assert_eq!(host.listing(), untouched.clone());
+        let listed: BTreeMap<_, _> = if host.open().is_some() { differences(&host).into_iter().collect() } else {
+            BTreeMap::new()
+        };
+        prop_assert_eq!(listed, compared(&untouched, &seen));
     }
 
     #[test]

@@ -1,42 +1,38 @@
 //! Where the overlays of this user are, and who uses one.
 //!
-//! Each shared directory has a directory of this user's state, named after it and a digest of its path: `upper` and
-//! `work` for the kernel, `origin` that names the directory, `record` of what it was like, `intent` of what has begun.
+//! Each shared directory has a directory of this user's state, named after it and a digest of its path: `layers` with
+//! `upper` and `work` for the kernel, to which a guest may write whatever it likes, and what it cannot reach: `origin`
+//! that names the directory, `record` of what it was like, `hidden` of what the guest does not see, `intent` of what has
+//! begun.
 //! A lock beside it is held by every run and command that uses the overlay; the daemon of a run inherits it, so that it
 //! is free only when the daemon has ended too.
 
 use std::{
-    env,
-    ffi::OsString,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File},
     io,
-    os::{
-        fd::OwnedFd,
-        unix::{
-            ffi::OsStrExt,
-            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-        },
-    },
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use rustix::{
-    fs::{FlockOperation, OFlags, flock},
-    io::Errno,
-    process::geteuid,
+use crate::{
+    Change, Error, Result, attributes, clear,
+    hidden::Hidden,
+    layers::{self, UPPER, WORK},
+    origin::Origin,
+    record::Record,
+    state::{beside, canonical, check_private, key, lock, prepare, private, resolved, state},
+    tree::Tree,
+    walk::{Found, walk},
 };
-use sha2::{Digest, Sha256};
 
-use crate::{Change, Error, Result, attributes, clear, origin::Origin, record::Record, tree::Tree, walk::walk};
+/// The directory of the two layers, in that of an overlay.
+const LAYERS: &str = "layers";
 
 /// How long a command waits for another to leave the overlay: the daemon of a run ends a moment after its guest.
 const LEAVES_MAX: Duration = Duration::from_secs(2);
 /// As that, where it is known that the run has ended.
 const ENDS_MAX: Duration = Duration::from_secs(20);
-/// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A directory and what a guest has changed in it, for the use of this process alone.
 #[derive(Debug)]
@@ -55,7 +51,7 @@ pub struct Overlay {
 pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
     let state = state()?;
     let mut above = directory.ancestors();
-    Ok(above.find(|above| state.join(key(above)).join("upper").is_dir()).map(Path::to_owned))
+    Ok(above.find(|above| state.join(key(above)).join(LAYERS).is_dir()).map(Path::to_owned))
 }
 
 /// Calls `visit` with each overlay of this user, sorted by their directories. [`Error::InUse`] stands for one that is
@@ -77,7 +73,7 @@ pub(crate) fn visit_all_in(place: &Path, mut visit: impl FnMut(&Path, Result<Ove
     let mut found = Vec::new();
     for entry in entries {
         let state = entry.map_err(Error::io(failed))?.path();
-        if !state.join("upper").is_dir() {
+        if !state.join(LAYERS).is_dir() {
             continue;
         }
         match Origin::read(&state.join("origin")) {
@@ -172,8 +168,25 @@ impl Overlay {
             overlay.create().map_err(Error::io(|| format!("cannot make {:?}", overlay.state)))?;
         }
         overlay.check_origin()?;
+        layers::tidy(&overlay.layers())?;
         overlay.record()?.renewed(&overlay.lower()?, &overlay.upper()?)?.write(&overlay.state.join("record"))?;
         Ok(overlay)
+    }
+
+    /// Prepares the layers for a guest that mounts them itself, and from which the paths `hidden` are hidden; they
+    /// begin at the directory. No command will ever change what is there.
+    ///
+    /// # Errors
+    /// If the layers cannot be changed.
+    pub fn for_guest(&self, hidden: &[PathBuf]) -> Result<()> {
+        let mut known = self.hidden()?;
+        if known.add(hidden) {
+            known.write(&self.state.join("hidden"))?;
+        }
+        let (upper, lower) = (self.upper()?, self.lower()?);
+        layers::check_file_system(&self.layers())?;
+        layers::forget_origins(&upper)?;
+        hidden.iter().try_for_each(|path| layers::make_way(&upper, &lower, path))
     }
 
     /// Returns the shared directory.
@@ -181,9 +194,9 @@ impl Overlay {
         &self.directory
     }
 
-    /// Returns the directory with the layers, for `transomd --overlay`.
-    pub fn layers(&self) -> &Path {
-        &self.state
+    /// Returns the directory with the layers: for `transomd --overlay`, or as a share of its own.
+    pub fn layers(&self) -> PathBuf {
+        self.state.join(LAYERS)
     }
 
     /// Returns what there is to say about a command that was stopped.
@@ -224,15 +237,25 @@ impl Overlay {
     /// # Errors
     /// [`Error::Missing`], and if a file cannot be read.
     pub fn changes(&self) -> Result<Vec<Change>> {
-        Ok(if self.state.is_dir() {
-            walk(&self.upper()?, &self.lower()?, &self.record()?)?.changes
-        } else {
-            Vec::new()
-        })
+        Ok(if self.state.is_dir() { self.compared()?.changes } else { Vec::new() })
+    }
+
+    /// Compares both layers.
+    pub(crate) fn compared(&self) -> Result<Found> {
+        walk(&self.upper()?, &self.lower()?, &self.record()?, &self.hidden()?)
     }
 
     pub(crate) fn upper(&self) -> Result<Tree> {
-        Tree::open_private(&self.state.join("upper"))
+        match Tree::open_private(&self.layers().join(UPPER)) {
+            Err(Error::Io { source, .. }) if layers::is_destroyed(&source) => {
+                Err(Error::Layers(self.directory.clone()))
+            }
+            opened => opened,
+        }
+    }
+
+    pub(crate) fn hidden(&self) -> Result<Hidden> {
+        Hidden::read(&self.state.join("hidden"))
     }
 
     pub(crate) fn lower(&self) -> Result<Tree> {
@@ -283,115 +306,18 @@ impl Overlay {
         let unnamed = beside(&self.state, ".new");
         clear::delete(&unnamed).map_err(io::Error::other)?;
         private().create(&unnamed)?;
-        private().create(unnamed.join("upper"))?;
-        private().create(unnamed.join("work"))?;
+        let layers = unnamed.join(LAYERS);
+        private().create(&layers)?;
+        private().create(layers.join(UPPER))?;
+        private().create(layers.join(WORK))?;
         Origin::of(&self.directory).map_err(io::Error::other)?.write(&unnamed.join("origin"))?;
         // The guest sees the upper layer's attributes at the root of the share.
         let nodes = |path: &Path| Tree::open(path)?.node(Path::new(""));
         let from = nodes(&self.directory).map_err(io::Error::other)?;
-        let to = nodes(&unnamed.join("upper")).map_err(io::Error::other)?;
+        let to = nodes(&layers.join(UPPER)).map_err(io::Error::other)?;
         if let (Some(from), Some(to)) = (from, to) {
             attributes::carry(&from, &to)?;
         }
         fs::rename(unnamed, &self.state)
-    }
-}
-
-/// Returns the directory of all overlays of this user.
-fn state() -> Result<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-    let state = state.ok_or_else(|| {
-        Error::Place("neither XDG_STATE_HOME nor HOME is set, and changes are kept there: set one".into())
-    })?;
-    Ok(resolved(&state).join("transom/overlays"))
-}
-
-/// Returns an absolute path of which the part that exists has no symbolic links.
-fn resolved(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let existing = path.ancestors().find_map(|above| Some((fs::canonicalize(above).ok()?, above)));
-    match existing.and_then(|(real, above)| Some((real, path.strip_prefix(above).ok()?))) {
-        Some((real, rest)) if rest.as_os_str().is_empty() => real,
-        Some((real, rest)) => real.join(rest),
-        None => path,
-    }
-}
-
-/// Makes the directory of all overlays, which must be this user's alone.
-fn prepare(place: &Path) -> Result<()> {
-    let failed = || format!("cannot make {place:?}");
-    private().recursive(true).create(place).map_err(Error::io(failed))?;
-    check_private(place)
-}
-
-/// Checks that nobody else can put anything there. Root would follow it.
-fn check_private(place: &Path) -> Result<()> {
-    let meta = fs::metadata(place).map_err(Error::io(|| format!("cannot look at {place:?}")))?;
-    if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
-        return Err(Error::Place(format!(
-            "{} belongs to another user, or others can reach it: changes are kept there, so `chown` and `chmod 700` \
-             it, or set XDG_STATE_HOME",
-            place.display()
-        )));
-    }
-    Ok(())
-}
-
-fn private() -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.mode(0o700);
-    builder
-}
-
-fn canonical(directory: &Path) -> Result<PathBuf> {
-    let failed = || format!("cannot find {directory:?}");
-    let real = fs::canonicalize(directory).map_err(Error::io(failed))?;
-    match real.is_dir() {
-        true => Ok(real),
-        false => Err(Error::io(failed)(io::Error::from(io::ErrorKind::NotADirectory))),
-    }
-}
-
-/// Returns the name of the overlay of `directory`: its own, as far as it is short and plain, and a digest of its path.
-fn key(directory: &Path) -> String {
-    /// Enough to recognise it.
-    const NAME_MAX: usize = 40;
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_.".contains(*letter);
-    let name: String = name.chars().filter(is_plain).take(NAME_MAX).collect();
-    let digest = Sha256::digest(directory.as_os_str().as_bytes());
-    let digest: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}+{digest}")
-}
-
-fn beside(state: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(state);
-    name.push(ending);
-    name.into()
-}
-
-/// Takes the lock of the overlay at `state`; waits for others for `wait`.
-fn lock(state: &Path, directory: &Path, wait: Duration) -> Result<File> {
-    let path = beside(state, ".lock");
-    let failed = || format!("cannot lock {path:?}");
-    const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(NOFOLLOW)
-        .open(&path);
-    let file = file.map_err(Error::io(failed))?;
-    let deadline = Instant::now() + wait;
-    loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
-            Err(Errno::WOULDBLOCK) => return Err(Error::InUse(directory.to_owned())),
-            Err(errno) => return Err(Error::io(failed)(errno)),
-        }
     }
 }

@@ -99,7 +99,7 @@ impl Host {
 
     fn mounted(&self) -> Option<Guest> {
         let overlay = self.for_run();
-        Guest::mount(&self.directory(), overlay.layers())
+        Guest::mount(&self.directory(), &overlay.layers())
     }
 
     /// Runs a guest that does `work` in its view of the directory, and returns what it saw at the end.

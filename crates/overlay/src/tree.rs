@@ -60,14 +60,18 @@ impl AsFd for Node {
 impl Tree {
     /// Opens a directory of the user.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, path, flags, Mode::empty()).map_err(Error::io(|| format!("cannot open {path:?}")))?;
-        Ok(Self { root, path: path.to_owned(), is_private: false })
+        Self::open_with(path, OFlags::empty())
     }
 
-    /// Opens a directory that nobody else can reach.
+    /// Opens a directory that nobody else can reach, and that is no symbolic link.
     pub(crate) fn open_private(path: &Path) -> Result<Self> {
-        Ok(Self { is_private: true, ..Self::open(path)? })
+        Ok(Self { is_private: true, ..Self::open_with(path, OFlags::NOFOLLOW)? })
+    }
+
+    fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
+        let flags = flags | OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, path, flags, Mode::empty()).map_err(Error::io(|| format!("cannot open {path:?}")))?;
+        Ok(Self { root, path: path.to_owned(), is_private: false })
     }
 
     /// Returns the whole path of a file, for messages.

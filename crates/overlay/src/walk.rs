@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     Error, Kind, Meta, Result, attributes, copy,
+    hidden::Hidden,
     record::Record,
     tree::{Node, Tree},
 };
@@ -120,9 +121,9 @@ pub(crate) struct Found {
     pub(crate) leaders: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// Compares `upper` with `lower`, which was once as in `record`.
-pub(crate) fn walk(upper: &Tree, lower: &Tree, record: &Record) -> Result<Found> {
-    let mut walk = Walk { upper, lower, record, found: Found::default(), links: BTreeMap::new() };
+/// Compares `upper` with `lower`, which was once as in `record`, and of which the guest did not see what is `hidden`.
+pub(crate) fn walk(upper: &Tree, lower: &Tree, record: &Record, hidden: &Hidden) -> Result<Found> {
+    let mut walk = Walk { upper, lower, record, hidden, found: Found::default(), links: BTreeMap::new() };
     let root = Path::new("");
     if let (Some(of_upper), Some(of_lower)) = (upper.node(root)?, lower.node(root)?) {
         walk.compare(root, &of_upper, &of_lower)?;
@@ -149,6 +150,7 @@ struct Walk<'a> {
     upper: &'a Tree,
     lower: &'a Tree,
     record: &'a Record,
+    hidden: &'a Hidden,
     found: Found,
     /// The names of files with several, by their device and number.
     links: BTreeMap<(u64, u64), BTreeSet<PathBuf>>,
@@ -164,6 +166,12 @@ impl Walk<'_> {
                 if let Some(lower) = lower {
                     self.removed(path, lower.meta)?;
                 }
+                return Ok(());
+            }
+            // Whatever it is, a commit refuses it.
+            _ if self.hidden.covers(path) => {
+                let difference = if lower.is_some() { Difference::Changed } else { Difference::Added };
+                self.push(path, difference, lower.map(|node| node.meta), Some(after));
                 return Ok(());
             }
             Kind::Directory if has_directory && attributes::is_opaque(upper) => self.hidden(path)?,

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use transom_vm::{
-    Accelerator, AtReset, Dax, GuestSpec, Kernel, Qemu, Root, RunOutcome, Share, Stdio, Vmm,
+    Accelerator, AtReset, Dax, GuestSpec, Kernel, MountedBy, Qemu, Root, RunOutcome, Share, Stdio, Vmm,
     packages::{Cache, OnStderr, Packages},
     peer,
     tools::{Program, Tools},
@@ -19,6 +19,7 @@ use transom_vm::{
 use crate::{
     job::Job,
     mounted::Mounted,
+    overlay,
     places::Places,
     scenario::{Daemon, Guest, Scenario},
 };
@@ -45,6 +46,8 @@ pub(crate) struct Virtual {
     /// QEMU and the cache, for jobs that have machines of their own.
     program: Option<(Program, PathBuf)>,
     dax: Option<Dax>,
+    /// Who mounts an overlay of the share, if it is one.
+    overlay: Option<MountedBy>,
     daemon_args: Vec<std::ffi::OsString>,
 }
 
@@ -55,7 +58,7 @@ impl Machine {
             Guest::Mount | Guest::Passthrough | Guest::Coherent => {
                 Mounted::prepare(scenario, places).map(Self::Mounted)
             }
-            Guest::Uml | Guest::Qemu(_) => {
+            Guest::Uml | Guest::UmlOverlay(_) | Guest::Qemu(_) => {
                 places.fetch(|| find(scenario, places)).map(|found| Self::Virtual(Box::new(found)))
             }
         }
@@ -95,7 +98,9 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
     let mut found = None;
     let (kernel, vmm, memory_mib, cpus): (Kernel, Box<dyn Vmm + Sync>, _, _) = match scenario.guest {
         Guest::Mount | Guest::Passthrough | Guest::Coherent => anyhow::bail!("a mount has no machine"),
-        Guest::Uml => (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml), 512, 1),
+        Guest::Uml | Guest::UmlOverlay(_) => {
+            (tools.uml_kernel(None).context("a kernel of User Mode Linux")?, Box::new(Uml), 512, 1)
+        }
         Guest::Qemu(series) => {
             let kernel = tools.kernel(Some(Path::new(series))).context("a kernel")?;
             let program = match scenario.dax {
@@ -138,7 +143,11 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         is_foreground: false,
     };
     let daemon_args = scenario.daemon_args().into_iter().map(Into::into).collect();
-    Ok(Virtual { spec, vmm, program: found, dax: scenario.dax, daemon_args })
+    let overlay = match scenario.guest {
+        Guest::UmlOverlay(mounted_by) => Some(mounted_by),
+        Guest::Mount | Guest::Passthrough | Guest::Coherent | Guest::Uml | Guest::Qemu(_) => None,
+    };
+    Ok(Virtual { spec, vmm, program: found, dax: scenario.dax, overlay, daemon_args })
 }
 
 /// A script that starts the daemon and outlives it.
@@ -153,7 +162,12 @@ impl Virtual {
     /// As [`Machine::run`].
     fn run(&self, share: &Path, tools: &Path, command: &[&str]) -> anyhow::Result<Vec<u8>> {
         let tools = Share { host: tools.to_owned(), guest: "/tools".into(), is_read_only: true, ..Share::default() };
-        Ok(self.run_with(vec![self.share(share, "/share"), tools], command)?.stdout)
+        let share = self.share(share, "/share");
+        let share = match self.overlay {
+            Some(mounted_by) => overlay::of(share, mounted_by)?,
+            None => share,
+        };
+        Ok(self.run_with(vec![share, tools], command)?.stdout)
     }
 
     /// What every boot has in common.

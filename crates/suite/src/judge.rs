@@ -5,6 +5,7 @@ use transom_conformance::{
     known,
     report::{Report, Status},
 };
+use transom_vm::MountedBy;
 
 use crate::{
     Verdict,
@@ -22,6 +23,7 @@ pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {
         (scenario.options.contains(&"--writeback"), known::WRITEBACK),
         (scenario.dax.is_some(), known::DAX),
         (scenario.guest == Guest::Passthrough, known::PASSTHROUGH),
+        (scenario.guest == Guest::UmlOverlay(MountedBy::Guest), known::OVERLAY_GUEST),
         (scenario.job == Job::SplitCases, known::SPLIT),
         (scenario.job == Job::Pjdfstest, known::MINIMAL_ROOT),
         (scenario.daemon == Daemon::Virtiofsd, known::VIRTIOFSD),

@@ -18,6 +18,7 @@ mod interrupt;
 mod job;
 mod judge;
 mod mounted;
+mod overlay;
 mod pjdfstest;
 mod places;
 mod pmem;

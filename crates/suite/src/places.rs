@@ -10,6 +10,8 @@ use anyhow::Context as _;
 use tempfile::TempDir;
 use transom_conformance::report::Report;
 
+use crate::job::Job;
+
 /// A file system on the disk, with ACLs and all; its path is short, since that of a socket has 107 bytes at the most.
 const DISK: &str = "/var/tmp";
 
@@ -27,6 +29,9 @@ pub(crate) struct Common {
     cases: Once,
     /// pjdfstest on the bare directory.
     pjdfstest: Once,
+    /// The same on overlayfs of this host.
+    cases_on_overlayfs: Once,
+    pjdfstest_on_overlayfs: Once,
     /// Held by who fetches or builds something for the cache.
     fetching: Mutex<()>,
 }
@@ -65,7 +70,6 @@ impl Common {
         if let Some(keep) = &keep {
             fs::create_dir_all(keep).with_context(|| keep.display().to_string())?;
         }
-        let (cases, pjdfstest) = (Once::default(), Once::default());
         Ok(Self {
             dir,
             keep,
@@ -73,8 +77,10 @@ impl Common {
             programs,
             hours,
             executables,
-            cases,
-            pjdfstest,
+            cases: Once::default(),
+            pjdfstest: Once::default(),
+            cases_on_overlayfs: Once::default(),
+            pjdfstest_on_overlayfs: Once::default(),
             fetching: Mutex::new(()),
         })
     }
@@ -117,6 +123,18 @@ impl Places<'_> {
         work: impl FnOnce() -> anyhow::Result<Vec<Report>>,
     ) -> anyhow::Result<&[Report]> {
         self.common.pjdfstest.get_or_try(work)
+    }
+
+    /// The results of the list of cases, or of pjdfstest, on overlayfs of this host; `work` runs once for each.
+    pub(crate) fn overlay_oracle(
+        &self,
+        job: Job,
+        work: impl FnOnce() -> anyhow::Result<Vec<Report>>,
+    ) -> anyhow::Result<&[Report]> {
+        match job {
+            Job::Pjdfstest => self.common.pjdfstest_on_overlayfs.get_or_try(work),
+            _ => self.common.cases_on_overlayfs.get_or_try(work),
+        }
     }
 
     /// Fetches or builds for the cache, while nobody else does.

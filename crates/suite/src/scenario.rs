@@ -1,6 +1,6 @@
 //! The table of scenarios.
 
-use transom_vm::{Dax, DaxMode};
+use transom_vm::{Dax, DaxMode, MountedBy};
 
 use crate::job::{FileSystem, Job, Program};
 
@@ -24,6 +24,8 @@ pub(crate) struct Scenario {
 pub(crate) enum Guest {
     /// User Mode Linux.
     Uml,
+    /// The same, with an overlay of the share that one of the two kernels mounts.
+    UmlOverlay(MountedBy),
     /// Debian's cloud kernel of this version under QEMU.
     Qemu(&'static str),
     /// The kernel that runs here, by way of `/dev/fuse`.
@@ -69,7 +71,7 @@ impl Scenario {
     /// `guest/daemon/options/job`.
     pub(crate) fn name(&self) -> String {
         let guest = match self.guest {
-            Guest::Uml => "uml".into(),
+            Guest::Uml | Guest::UmlOverlay(_) => "uml".into(),
             Guest::Qemu(version) => format!("qemu-{version}"),
             Guest::Mount | Guest::Passthrough | Guest::Coherent => "mount".into(),
         };
@@ -85,6 +87,8 @@ impl Scenario {
         let way = match self.guest {
             Guest::Passthrough => Some("passthrough"),
             Guest::Coherent => Some("coherent"),
+            Guest::UmlOverlay(MountedBy::Daemon) => Some("overlay-host"),
+            Guest::UmlOverlay(MountedBy::Guest) => Some("overlay-guest"),
             Guest::Mount | Guest::Uml | Guest::Qemu(_) => None,
         };
         let words: Vec<&str> = dax.as_deref().into_iter().chain(way).chain(options).collect();
@@ -201,6 +205,19 @@ fn without_window() -> Vec<Scenario> {
         add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Pjdfstest, false);
     }
     all.extend(mounts());
+    all.extend(overlays());
+    all
+}
+
+/// Compared with overlayfs of this host instead of the bare directory.
+fn overlays() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for mounted_by in [MountedBy::Daemon, MountedBy::Guest] {
+        for (job, runs_by_default) in [(Job::Cases, true), (Job::Pjdfstest, false)] {
+            let (guest, daemon) = (Guest::UmlOverlay(mounted_by), Daemon::Transomd);
+            all.push(Scenario { guest, daemon, options: &["--cache=auto"], dax: None, job, runs_by_default });
+        }
+    }
     all
 }
 

@@ -40,7 +40,7 @@ fn each_kind_of_job_has_a_cell_but_those_that_measure() {
 fn pjdfstest_has_a_cell_on_each_kind_of_guest() {
     keeps(|scenario| match (scenario.job, scenario.guest) {
         (Job::Pjdfstest, Guest::Qemu(_)) => Some("qemu"),
-        (Job::Pjdfstest, Guest::Uml) => Some("uml"),
+        (Job::Pjdfstest, Guest::Uml | Guest::UmlOverlay(_)) => Some("uml"),
         (Job::Pjdfstest, Guest::Mount | Guest::Passthrough | Guest::Coherent) => Some("mount"),
         _ => None,
     });

@@ -14,9 +14,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use rustix::process::{getegid, geteuid};
+use rustix::{
+    process::{getegid, geteuid},
+    thread::{CapabilitySet, capabilities},
+};
 
-use crate::{Directory, Error, GuestSpec, Result, Share, SharePoint, Supervised, User};
+use crate::{Directory, Error, GuestSpec, Layer, MountedBy, Result, Share, SharePoint, Supervised, User};
 
 /// A running daemon.
 #[derive(Debug)]
@@ -67,14 +70,6 @@ impl Daemon {
         vmm_args: &[OsString],
     ) -> Result<Self> {
         check(program)?;
-        if share.layer.is_some() && sandbox() == "none" {
-            return Err(Error::Usage(format!(
-                "share {:?}: overlay needs user namespaces, which this machine does not give to ordinary users: see \
-                 sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone and \
-                 kernel.apparmor_restrict_unprivileged_userns, or run it as root",
-                share.host
-            )));
-        }
         let socket = dir.join(format!("{tag}.sock"));
         let listener = listen(&socket)?;
         let log = dir.join(format!("{tag}.log"));
@@ -82,24 +77,9 @@ impl Daemon {
 
         let mut command = Command::new(program);
         command.arg(format!("--fd={}", listener.as_raw_fd()));
-        match &share.directory {
-            None => command.arg("--shared-dir").arg(&share.host),
-            // The working directory, unlike other descriptors, can be mounted in the daemon's mount namespace.
-            Some(Directory(directory)) => {
-                command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd())).args(["--shared-dir", "."])
-            }
-        };
-        command.arg("--sandbox").arg(sandbox());
-        if !geteuid().is_root() {
-            // Maps the guest's user, which is root by default, to this one: it owns the user's files, and the user owns
-            // what it creates.
-            let User { uid, gid } = user.unwrap_or(User { uid: 0, gid: 0 });
-            command.arg(format!("--translate-uid=map:{uid}:{}:1", geteuid().as_raw()));
-            command.arg(format!("--translate-gid=map:{gid}:{}:1", getegid().as_raw()));
-        }
+        add_share(&mut command, share, user);
         let mut inherited = vec![listener];
         if let Some(layer) = &share.layer {
-            command.arg("--overlay").arg(&layer.path);
             inherited.push(layer.held.try_clone().map_err(Error::io("cannot duplicate a descriptor"))?);
         }
         if share.is_read_only {
@@ -150,9 +130,79 @@ impl Daemon {
     }
 }
 
-/// Returns the daemon's sandbox: namespaces, which an unprivileged user needs a user namespace for.
+/// Adds what is shared, and with which rights.
+fn add_share(command: &mut Command, share: &Share, user: Option<User>) {
+    match &share.directory {
+        None => command.arg("--shared-dir").arg(&share.host),
+        // The working directory, unlike other descriptors, can be mounted in the daemon's mount namespace.
+        Some(Directory(directory)) => {
+            command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd())).args(["--shared-dir", "."])
+        }
+    };
+    command.arg("--sandbox").arg(sandbox());
+    if !geteuid().is_root() {
+        // Maps the guest's user, which is root by default, to this one: it owns the user's files, and the user owns
+        // what it creates.
+        let User { uid, gid } = user.unwrap_or(User { uid: 0, gid: 0 });
+        command.arg(format!("--translate-uid=map:{uid}:{}:1", geteuid().as_raw()));
+        command.arg(format!("--translate-gid=map:{gid}:{}:1", getegid().as_raw()));
+    }
+    if let Some(Layer { path, mounted_by: MountedBy::Daemon, .. }) = &share.layer {
+        command.arg("--overlay").arg(path);
+    }
+}
+
+/// Returns why this machine does not let `daemon`, which is transomd, mount the layer of `share`; `None` if it does.
+/// Blocks until the daemon has tried.
+///
+/// # Errors
+///
+/// Returns an error if the daemon cannot serve the share wherever it runs.
+pub fn overlay_obstacle(daemon: &Path, share: &Share) -> Result<Option<String>> {
+    /// The daemon's exit status if the machine is the reason.
+    const UNSUPPORTED: i32 = 3;
+    let why = match sandbox() {
+        "namespace" => None,
+        "chroot" => Some("root may not mount anything here (it has no CAP_SYS_ADMIN, as in most containers)"),
+        _ => Some(
+            "ordinary users get no user namespaces here (see sysctl user.max_user_namespaces, \
+             kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns)",
+        ),
+    };
+    if let Some(why) = why {
+        return Ok(Some(why.into()));
+    }
+    let mut command = Command::new(daemon);
+    add_share(&mut command, share, None);
+    command.args(["--check", "--log-level=error"]).stdin(Stdio::null());
+    let output = command.output().map_err(Error::io(format!("cannot start {daemon:?}")))?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    // Without the time and the level.
+    let why = last.split_once("ERROR ").map_or(last, |(_, why)| why).trim().to_owned();
+    if output.status.code() == Some(UNSUPPORTED) {
+        return Ok(Some(why));
+    }
+    Err(Error::Usage(format!("share {:?}: {why}", share.host)))
+}
+
+/// Returns the daemon's sandbox: namespaces, which an unprivileged user needs a user namespace for, and root a
+/// capability that it lacks in most containers.
 fn sandbox() -> &'static str {
-    if geteuid().is_root() || user_namespaces_work() { "namespace" } else { "none" }
+    match geteuid().is_root() {
+        true if has_sys_admin() => "namespace",
+        true => "chroot",
+        false if user_namespaces_work() => "namespace",
+        false => "none",
+    }
+}
+
+/// Returns whether this process has CAP_SYS_ADMIN.
+fn has_sys_admin() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 /// Returns whether the kernel's settings allow this user to create a user namespace.

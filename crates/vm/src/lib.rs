@@ -18,6 +18,7 @@ mod initramfs;
 pub mod keep;
 mod kernel;
 mod kvm;
+mod layers;
 mod machine;
 pub mod metrics;
 pub mod mount_points;
@@ -41,12 +42,14 @@ pub mod tools;
 pub mod uml;
 mod vmm;
 
+pub use daemon::overlay_obstacle;
 pub use error::{Error, Result};
 pub use process::Supervised;
 pub use qemu::{Accelerator, AtReset, Qemu};
 pub use run::{DaxUsage, RunOutcome, Timings, run};
-pub use share::ShareArg;
+pub use share::{OverlayArg, ShareArg};
 pub use spec::{
-    CacheMode, Dax, DaxMode, Directory, Events, GuestSpec, Input, Kernel, Layer, Output, Root, Share, Stdio, User,
+    CacheMode, Dax, DaxMode, Directory, Events, GuestSpec, Input, Kernel, Layer, MountedBy, Output, Root, Share, Stdio,
+    User,
 };
 pub use vmm::{Boot, Channels, GuestChannels, SharePoint, Started, Vmm};

@@ -20,7 +20,7 @@ use crate::{
     daemon::Daemon,
     environment,
     initramfs::Content,
-    kernel, mount_points,
+    kernel, layers, mount_points,
     network::Network,
     protocol::{GuestNetwork, Mount, Replay, Setup, Task},
     qmp::{self, Patience},
@@ -327,17 +327,22 @@ fn tagged_shares(spec: &GuestSpec) -> Vec<(String, Share)> {
     if let Root::Host(share) = &spec.root {
         let mut share = Share { is_read_only: true, ..share.clone() };
         // An overlay rejects a lower layer with submounts.
-        share.daemon_args.push("--no-announce-submounts".into());
+        share.daemon_args.push(layers::NO_SUBMOUNTS.into());
         shares.push((ROOT_TAG.to_owned(), share));
     }
-    shares.extend(spec.shares.iter().enumerate().map(|(number, share)| {
+    shares.extend(spec.shares.iter().enumerate().flat_map(|(number, share)| {
+        let tag = share_tag(number);
+        if let Some([lower, layer]) = layers::split(share) {
+            let layer = (layers::tag(&tag), layer);
+            return vec![(tag, lower), layer];
+        }
         let mut share = share.clone();
         if let Some(events) = spec.events.as_ref().filter(|_| !share.is_read_only && share.layer.is_none()) {
             let when = if events.are_required { "--events=always" } else { "--events=auto" };
             // What the caller passes on comes later and wins.
             share.daemon_args.insert(0, when.into());
         }
-        (share_tag(number), share)
+        vec![(tag, share)]
     }));
     shares
 }
@@ -353,7 +358,8 @@ fn module_names(spec: &GuestSpec, vmm: &dyn Vmm) -> Vec<&'static str> {
     if spec.network.has_device() {
         names.push("virtio_net");
     }
-    if matches!(spec.root, Root::Host(_)) || spec.scratch.is_some() {
+    let has_layered = spec.shares.iter().any(layers::are_mounted_by_guest);
+    if matches!(spec.root, Root::Host(_)) || spec.scratch.is_some() || has_layered {
         names.push("overlay");
     }
     if spec.scratch.is_some() {
@@ -385,6 +391,7 @@ fn task(spec: &GuestSpec, vmm: &dyn Vmm, has_late_shares: bool, is_kept: bool) -
         let share = &spec.shares[number];
         Mount {
             tag: share_tag(number),
+            layer_tag: layers::are_mounted_by_guest(share).then(|| layers::tag(&share_tag(number))),
             path: share.guest.clone().into(),
             is_read_only: share.is_read_only,
             options: match share.dax.map(|dax| dax.mode) {

@@ -81,6 +81,8 @@ pub(crate) enum Replay {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Mount {
     pub(crate) tag: String,
+    /// The share with the layer that the guest mounts over this one.
+    pub(crate) layer_tag: Option<String>,
     pub(crate) path: OsString,
     pub(crate) is_read_only: bool,
     /// Options of the file system, as for `mount -o`.

@@ -1,4 +1,4 @@
-//! Shares on the command line: `HOST[:GUEST][,ro][,overlay][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
+//! Shares on the command line: `HOST[:GUEST][,ro][,overlay[=WHO]][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
 //!
 //! [`ShareArg`] is the parsed argument. A colon or comma within a path is escaped with a backslash.
 
@@ -16,7 +16,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-use crate::{CacheMode, Dax, DaxMode, Directory, Error, Result, Share, mount_points};
+use crate::{CacheMode, Dax, DaxMode, Directory, Error, MountedBy, Result, Share, mount_points};
 
 /// A share as written, before the directory is checked and the mount point is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub struct ShareArg {
     pub guest: Option<PathBuf>,
     /// Whether `ro` was given.
     pub is_read_only: bool,
-    /// Whether `overlay` was given.
-    pub is_overlay: bool,
+    /// `overlay`, with who mounts it, if given.
+    pub overlay: Option<OverlayArg>,
     /// `cache=MODE`, if given.
     pub cache: Option<CacheMode>,
     /// `dax=SIZE` and `dax-mode=MODE`, if given.
@@ -37,11 +37,20 @@ pub struct ShareArg {
     pub image: Option<String>,
 }
 
+/// Who mounts the overlay of a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverlayArg {
+    /// The host's kernel, or the guest's where the host's cannot.
+    Auto,
+    /// `overlay=host`, `overlay=guest`.
+    By(MountedBy),
+}
+
 /// Length of the smallest window in bytes: the unit in which Linux maps.
 const WINDOW_LEN_MIN: u64 = 2 << 20;
 
 impl ShareArg {
-    /// Parses `HOST[:GUEST][,ro][,overlay][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
+    /// Parses `HOST[:GUEST][,ro][,overlay[=WHO]][,cache=MODE][,dax=SIZE][,dax-mode=MODE]`.
     ///
     /// # Errors
     ///
@@ -58,7 +67,7 @@ impl ShareArg {
             host: host.ok_or_else(|| unclear("no host directory given".into()))?,
             guest: paths.next(),
             is_read_only: false,
-            is_overlay: false,
+            overlay: None,
             cache: None,
             dax: None,
             image: None,
@@ -72,7 +81,12 @@ impl ShareArg {
             let field = String::from_utf8_lossy(&field).into_owned();
             match field.split_once('=') {
                 None if field == "ro" => share.is_read_only = true,
-                None if field == "overlay" => share.is_overlay = true,
+                None if field == "overlay" => share.overlay = Some(OverlayArg::Auto),
+                Some(("overlay", "host")) => share.overlay = Some(OverlayArg::By(MountedBy::Daemon)),
+                Some(("overlay", "guest")) => share.overlay = Some(OverlayArg::By(MountedBy::Guest)),
+                Some(("overlay", who)) => {
+                    return Err(unclear(format!("overlay={who}: expected overlay, overlay=host or overlay=guest")));
+                }
                 None if field == "rw" => share.is_read_only = false,
                 Some(("cache", mode)) => share.cache = Some(mode.parse().map_err(|error| unclear(format!("{error}")))?),
                 Some(("dax", size)) => {
@@ -94,7 +108,7 @@ impl ShareArg {
             (None, Some(_)) => return Err(unclear("dax-mode requires dax=SIZE".into())),
             (_, None) => {}
         }
-        if share.is_overlay && share.is_read_only {
+        if share.overlay.is_some() && share.is_read_only {
             return Err(unclear("ro and overlay exclude each other: an overlay is for what the guest changes".into()));
         }
         if share.dax.is_some() && share.is_read_only {
@@ -244,7 +258,7 @@ mod tests {
                 host: "/srv/data".into(),
                 guest: None,
                 is_read_only: false,
-                is_overlay: false,
+                overlay: None,
                 cache: None,
                 dax: None,
                 image: None,
@@ -258,13 +272,15 @@ mod tests {
             host: ".".into(),
             guest: Some("/mnt/x".into()),
             is_read_only: true,
-            is_overlay: false,
+            overlay: None,
             cache: Some(CacheMode::Always),
             dax: None,
             image: None,
         };
         assert_eq!(parse(".:/mnt/x,ro,cache=always").unwrap(), expected);
         assert_eq!(parse(".:/mnt/x,cache=always,ro").unwrap(), expected);
+        assert_eq!(parse("d,overlay").unwrap().overlay, Some(OverlayArg::Auto));
+        assert_eq!(parse("d,overlay=guest").unwrap().overlay, Some(OverlayArg::By(MountedBy::Guest)));
         assert_eq!(parse("d,cache=none").unwrap().cache, Some(CacheMode::Never));
     }
 
@@ -294,6 +310,7 @@ mod tests {
             ("a,readonly", "\"readonly\": expected"),
             ("/srv/a,b", "a comma within a path as \\,"),
             ("a,ro,overlay", "exclude each other"),
+            ("a,overlay=me", "expected overlay, overlay=host or overlay=guest"),
             ("a,cache=most", "\"most\": expected"),
             ("a,dax", "\"dax\": expected"),
             ("a,dax=1M", "not a power of two of 2M or more"),

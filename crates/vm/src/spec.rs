@@ -101,7 +101,7 @@ pub struct Share {
     /// The version table of the daemon's coherence group, by which the guest's kernel validates what it caches. Needs
     /// User Mode Linux with our patch, see [`crate::tools::Tools::uml_kernel_with_versions`].
     pub version_table: Option<PathBuf>,
-    /// Takes what the guest changes; the directory stays as it is. The daemon must be transomd.
+    /// Takes what the guest changes; the directory stays as it is.
     pub layer: Option<Layer>,
     /// Additional arguments for this share's daemon.
     pub daemon_args: Vec<OsString>,
@@ -122,16 +122,29 @@ impl Eq for Directory {}
 /// What takes the guest's changes instead of the shared directory.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// The directory for the daemon's `--overlay`.
+    /// The directory with `upper` and `work`.
     pub path: PathBuf,
-    /// The daemon inherits this descriptor, so that whoever waits for its lock knows that the daemon has ended.
+    /// The daemons inherit this descriptor, so that whoever waits for its lock knows that they have ended.
     pub held: Arc<OwnedFd>,
+    /// Who puts it over the shared directory.
+    pub mounted_by: MountedBy,
+    /// Additional arguments for the daemon of the layer, if the guest mounts it.
+    pub daemon_args: Vec<OsString>,
 }
 
 impl PartialEq for Layer {
     fn eq(&self, other: &Self) -> bool {
-        self.path == other.path
+        (&self.path, self.mounted_by) == (&other.path, other.mounted_by)
     }
+}
+
+/// Whose overlayfs puts a [`Layer`] over the shared directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountedBy {
+    /// That of the host's kernel: the daemon, which must be transomd, mounts it in namespaces of its own.
+    Daemon,
+    /// That of the guest's kernel. The directory and the layer are two shares, the first of which is read-only.
+    Guest,
 }
 
 impl Eq for Layer {}

@@ -28,7 +28,7 @@ impl super::Run {
         let shares: Vec<_> = shares
             .iter()
             .enumerate()
-            .filter(|(number, _)| !self.is_overlay(*number))
+            .filter(|(number, _)| self.overlay(*number).is_none())
             .map(|(_, share)| share.clone())
             .collect();
         let decided = Wanted { when, program, daemon: self.daemon.as_deref() }.decide(&shares)?;

@@ -39,7 +39,7 @@ impl ParseShare for LateShares {
     fn parse(&self, words: &OsStr, writable: &[&Path]) -> Result<Share> {
         let parsed = ShareArg::parse(words)?;
         let typed = parsed.host.clone();
-        if parsed.is_overlay || parsed.dax.is_some() || parsed.image.is_some() {
+        if parsed.overlay.is_some() || parsed.dax.is_some() || parsed.image.is_some() {
             return Err(Error::Usage(format!(
                 "share {words:?}: overlay and dax are for the shares of `transom run --keep`; stop the machine, and \
                  start it with this share"

@@ -11,6 +11,8 @@ use crate::options::{Endpoint, Supervised};
 use crate::upgrade::control::Control;
 use pid_file::PidFile;
 use rustix::fs::{Gid, Mode, chown};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::process::umask;
 use std::ffi::OsString;
 use std::fs;
@@ -138,6 +140,7 @@ pub fn open(endpoint: &Endpoint) -> Result<Listening, ListenError> {
     match endpoint {
         Endpoint::Inherited(fd) => Ok(Listening { listener: inherited::adopt(*fd)?, traces: Traces::default() }),
         Endpoint::Path { path, group } => at_path(path, group.as_deref()),
+        Endpoint::Nowhere => Ok(Listening { listener: unbound()?, traces: Traces::default() }),
     }
 }
 
@@ -151,6 +154,14 @@ pub fn open_private(path: &Path, traces: &mut Traces) -> Result<UnixListener, Li
     let listener = bind(path, None)?;
     traces.removable.push(path.to_owned());
     Ok(listener)
+}
+
+/// Returns a socket without an address.
+fn unbound() -> Result<UnixListener, ListenError> {
+    let failed =
+        |errno: Errno| ListenError::Io { what: "cannot create", path: "a socket".into(), source: errno.into() };
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    Ok(UnixListener::from(socket.map_err(failed)?))
 }
 
 fn at_path(path: &Path, group: Option<&str>) -> Result<Listening, ListenError> {

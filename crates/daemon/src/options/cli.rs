@@ -91,7 +91,8 @@ pub(crate) struct SocketArgs {
     ///
     /// A file PATH.pid with the daemon's process id is locked while the daemon lives; a second daemon on the same
     /// path is refused. Both files are removed when the daemon exits.
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["fd", "socket", "print_capabilities", "upgrade"])]
+    #[arg(long, value_name = "PATH")]
+    #[arg(required_unless_present_any = ["fd", "socket", "print_capabilities", "upgrade", "check"])]
     pub(crate) socket_path: Option<PathBuf>,
 
     /// Let the members of GROUP connect too, given by name or number
@@ -131,6 +132,13 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "PATH", exclusive = true)]
     pub(crate) upgrade: Option<PathBuf>,
 
+    /// Set everything up as for serving, without a socket, and exit
+    ///
+    /// The exit status is 0 if the share can be served with these options, 3 if this machine refuses the sandbox or the
+    /// overlay that they ask for, and 1 otherwise; the reason is logged.
+    #[arg(long, conflicts_with_all = ["socket_path", "fd", "socket", "upgradable", "resilient"])]
+    pub(crate) check: bool,
+
     /// The same as --socket-path [deprecated]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -164,11 +172,19 @@ pub(crate) struct ShareArgs {
     ///
     /// The guest sees an overlay: the shared directory, and over it DIR/upper, which takes all changes. DIR/work is for
     /// the kernel. Both must exist, on a local file system and outside of the shared directory; `transom diff`,
-    /// `commit` and `discard` manage such directories for `transom run`. Needs --sandbox namespace and Linux 5.11.
+    /// `commit` and `discard` manage such directories for `transom run`. Needs --sandbox namespace and Linux 5.11;
+    /// elsewhere, `transom run --share DIR,overlay=guest` lets the guest's kernel mount the overlay.
     /// Excludes --readonly, --events, --host-changes and --coherence-group. A single file, and a directory in which
     /// other file systems are mounted, is refused. A guest with it cannot be migrated.
     #[arg(long, value_name = "DIR")]
     pub(crate) overlay: Option<PathBuf>,
+
+    /// Serve the share as the upper layer of an overlayfs that the guest mounts
+    ///
+    /// Refuses hard links (EPERM) and files without a name, with which overlayfs cannot cope on a share: once the first
+    /// name of a file is removed, its other names would fail with ESTALE. Needs --xattr.
+    #[arg(long, requires = "xattr")]
+    pub(crate) upper_layer: bool,
 
     /// Limit what the guest may add to the share: SIZE bytes, and N files
     ///

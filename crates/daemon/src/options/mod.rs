@@ -133,6 +133,8 @@ pub enum Endpoint {
     },
     /// An inherited listening socket with this descriptor number.
     Inherited(RawFd),
+    /// No front end can connect: `--check`.
+    Nowhere,
 }
 
 /// What is shared.
@@ -146,6 +148,8 @@ pub struct ShareOptions {
     pub layer: Option<PathBuf>,
     /// Refuse all changes to the share.
     pub is_readonly: bool,
+    /// Whether the guest uses the share as the upper layer of an overlayfs.
+    pub is_upper_layer: bool,
     /// What the guest may add to the share, if that is limited.
     pub quota: Option<QuotaLimits>,
     /// Tell the guest which directories are mount points.

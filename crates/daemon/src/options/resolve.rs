@@ -222,6 +222,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             tag: cli.share.tag,
             layer: cli.share.overlay,
             is_readonly: cli.share.readonly,
+            is_upper_layer: cli.share.upper_layer,
             quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
             events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
@@ -299,7 +300,10 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         metrics_socket: cli.log.metrics_socket,
         remarks: cli.remarks,
         socket: SocketOptions {
-            endpoint: endpoint(cli.socket.fd, cli.socket.socket_path.or(cli.socket.socket), cli.socket.socket_group),
+            endpoint: match cli.socket.check {
+                true => Endpoint::Nowhere,
+                false => endpoint(cli.socket.fd, cli.socket.socket_path.or(cli.socket.socket), cli.socket.socket_group),
+            },
             keep_serving: cli.socket.keep_serving,
             upgradable: cli.socket.upgradable || cli.socket.resilient,
             resilient: cli.socket.resilient,

@@ -65,6 +65,19 @@ pub enum SandboxError {
         /// What the user can do about it.
         advice: &'static str,
     },
+    /// An overlay would not contain a file system that the share contains.
+    #[error(
+        "cannot make an overlay of {}: a file system is mounted at {}, and an overlay has none; unmount it, or share \
+         a directory without it",
+        path.display(),
+        below.display()
+    )]
+    MountedBelow {
+        /// The share.
+        path: PathBuf,
+        /// Where the file system is mounted.
+        below: PathBuf,
+    },
     /// A system call failed.
     #[error("{what}: {cause}{advice}")]
     Step {
@@ -84,6 +97,18 @@ pub enum SandboxError {
     /// The user namespace has no ids.
     #[error("cannot set the ids of the user namespace; the reason is above")]
     IdMaps,
+}
+
+impl SandboxError {
+    /// Returns whether this machine is the reason, rather than the share: another one may serve it with these options.
+    pub fn is_of_machine(&self) -> bool {
+        match self {
+            Self::Overlay { .. } | Self::Step { .. } | Self::ChrootNeedsRoot | Self::IdMaps => true,
+            Self::Share { .. } | Self::ShareKind { .. } | Self::MountedBelow { .. } | Self::ChrootNeedsDirectory => {
+                false
+            }
+        }
+    }
 }
 
 /// The resources of the isolated process.

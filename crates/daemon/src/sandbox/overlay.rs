@@ -29,9 +29,7 @@ pub(super) fn mount(share: &Path, layer: &Path) -> Result<OwnedFd, SandboxError>
     let failed =
         |cause: io::Error, advice: &'static str| SandboxError::Overlay { path: share.to_owned(), cause, advice };
     if let Some(below) = mounted_below(share) {
-        let cause =
-            io::Error::other(format!("a file system is mounted at {}, and an overlay has none", below.display()));
-        return Err(failed(cause, "; unmount it, or share a directory without it"));
+        return Err(SandboxError::MountedBelow { path: share.to_owned(), below });
     }
     let lower = open(share).map_err(|error| failed(error, ""))?;
     let upper = open(&layer.join("upper")).map_err(|error| failed(error, "; --overlay DIR needs DIR/upper"))?;

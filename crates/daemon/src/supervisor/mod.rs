@@ -148,6 +148,7 @@ fn end(traces: &Traces, daemon: &mut Generation) -> i32 {
 fn commands(options: &Options, listener: &UnixListener, traces: &mut Traces) -> anyhow::Result<Option<Commands>> {
     match &options.socket.endpoint {
         Endpoint::Path { path, .. } => Ok(Some(Commands::open(path, traces)?)),
+        Endpoint::Nowhere => Ok(None),
         Endpoint::Inherited(_) => {
             let opened = command::path_of(listener).map(|path| Commands::open(&path, traces)).transpose();
             Ok(opened.unwrap_or_else(|error| {

@@ -41,6 +41,10 @@ pub struct Config {
     pub inode_file_handles: FileHandles,
     /// Refuses every change of the share with EROFS.
     pub readonly: bool,
+    /// The guest's kernel puts the share over another one, as the upper layer of an overlayfs: hard links are refused
+    /// with EPERM, and files without a name with ENOSYS. Overlayfs keeps one name of each inode, and asks the share
+    /// whether that name still exists before it uses any other one. Once it is removed, the rest would be ESTALE.
+    pub is_upper_layer: bool,
     /// The directory is an overlay, whose upper layer belongs to this host.
     pub is_layered: bool,
     /// What the guest may add to the share; `None` for as much as its file system holds.
@@ -152,6 +156,7 @@ impl Default for Config {
             birth_times: false,
             inode_file_handles: FileHandles::Prefer,
             readonly: false,
+            is_upper_layer: false,
             is_layered: false,
             quota: None,
             posix_lock: false,

@@ -140,7 +140,7 @@ pub(super) fn mount_tag(tag: &str, path: &Path, flags: MountFlags, options: &str
 }
 
 /// Mounts `source` of the kind `kind` at `path`, which is made if it is not there.
-fn mount_at(kind: &str, source: &str, path: &Path, flags: MountFlags, options: &str) -> io::Result<()> {
+pub(super) fn mount_at(kind: &str, source: &str, path: &Path, flags: MountFlags, options: &str) -> io::Result<()> {
     let doing = || format!("cannot mount {kind} {source} at {path:?}");
     fs::create_dir_all(path).map_err(while_doing(doing()))?;
     let options = CString::new(OsStr::new(options).as_bytes())?;

@@ -23,11 +23,18 @@ use rustix::{
 };
 
 use self::holders::Device;
-use super::{channels::Reports, mounts::mount_tag, while_doing};
+use super::{
+    channels::Reports,
+    mounts::{mount_at, mount_tag},
+    while_doing,
+};
 use crate::{
     protocol::{FromGuest, Mount, ShareChange, Task},
     snapshot::bus_of,
 };
+
+/// Where a share and its layer are, until the two together are mounted; in the guest's own memory.
+const LAYERS_OF_SHARE: &str = "/run/transom-layers";
 
 /// The shares that are mounted, in order. Not locked while anything is mounted, written back or unmounted.
 pub(super) struct Mounted(Mutex<Vec<MountedShare>>);
@@ -200,11 +207,32 @@ fn mount_share(share: &Mount, is_late: bool) -> io::Result<MountedShare> {
     let path = PathBuf::from(&share.path);
     let flags = if share.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let before = Device::at(&path).ok();
-    mount_tag(&share.tag, &path, flags, &share.options, is_late)?;
+    match &share.layer_tag {
+        None => mount_tag(&share.tag, &path, flags, &share.options, is_late)?,
+        Some(layer) => mount_layered(&share.tag, layer, &path, is_late)?,
+    }
     let device = Device::at(&path)?;
     // A mount over the root of a process is invisible to it.
     if Some(device) == before {
         return Err(io::Error::other(format!("the share mounted at {path:?} is not visible there")));
     }
     Ok(MountedShare { tag: share.tag.clone(), path, flags, device })
+}
+
+/// Mounts the share `lower`, read-only, under the layer in the share `layer`. Only the two together stay mounted.
+///
+/// The kernel keeps its notes in attributes of users, as it does on the host: an ordinary user's daemon can set no
+/// others, and whoever reads the layer later finds the same.
+fn mount_layered(lower: &str, layer: &str, path: &Path, is_late: bool) -> io::Result<()> {
+    let [of_lower, of_layer] = ["lower", "layer"].map(|name| Path::new(LAYERS_OF_SHARE).join(name));
+    mount_tag(lower, &of_lower, MountFlags::RDONLY, "", is_late)?;
+    mount_tag(layer, &of_layer, MountFlags::empty(), "", is_late)?;
+    let (lower, layer) = (of_lower.display(), of_layer.display());
+    let options = format!("userxattr,xino=on,lowerdir={lower},upperdir={layer}/upper,workdir={layer}/work");
+    mount_at("overlay", "overlay", path, MountFlags::empty(), &options)?;
+    for place in [&of_lower, &of_layer] {
+        // The overlay has its own reference to it.
+        unmount(place, UnmountFlags::DETACH).map_err(while_doing(format!("cannot detach {place:?}")))?;
+    }
+    fs::remove_dir_all(LAYERS_OF_SHARE)
 }

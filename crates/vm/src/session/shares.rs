@@ -143,6 +143,7 @@ impl Session<'_> {
                 watch_daemon(pidfd.map_err(Error::io("cannot watch the daemon"))?, plugged.daemon, self.sender.clone());
                 let mount = Mount {
                     tag: plugged.tag.clone(),
+                    layer_tag: None,
                     path: share.guest.clone().into(),
                     is_read_only: share.is_read_only,
                     options: String::new(),

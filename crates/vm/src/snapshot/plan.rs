@@ -6,7 +6,7 @@ use super::{
     Key, SHARES_MAX, Store,
     key::{identity, of_boot},
 };
-use crate::{GuestSpec, Qemu, Root, Vmm};
+use crate::{GuestSpec, Qemu, Root, Vmm, layers};
 
 /// A run whose machine can be resumed.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ impl<'a> Plan<'a> {
         if env::temp_dir().to_str().is_none() {
             return Err("QEMU takes commands in UTF-8, and the directory of the run is not".into());
         }
-        let shares = spec.shares.len() + usize::from(matches!(spec.root, Root::Host(_)));
-        if shares > SHARES_MAX {
+        let shares = spec.shares.iter().map(layers::devices).sum::<usize>();
+        if shares + usize::from(matches!(spec.root, Root::Host(_))) > SHARES_MAX {
             return Err(format!("a machine that is resumed has room for {SHARES_MAX} shares"));
         }
         let key = key(spec, qemu, modules, kernel_args)?;

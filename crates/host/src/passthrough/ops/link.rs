@@ -15,6 +15,9 @@ impl Serve<Link> for Passthrough {
     fn serve(&self, call: Call<'_, Link>) -> Result<EntryOut, Errno> {
         let (old, parent, name) = (call.arg.oldnodeid.into(), call.nodeid, call.name);
         self.check_writable()?;
+        if self.config.is_upper_layer {
+            return Err(Errno::PERM);
+        }
         let (inode, dir) = (self.inodes.get(old)?, self.inodes.get(parent)?);
         self.check_creatable(&dir, name.as_bytes())?;
         if !self.has_linked(&call.ctx, &inode, &dir, name.as_bytes())? {

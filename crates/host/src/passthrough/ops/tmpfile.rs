@@ -16,6 +16,9 @@ impl Serve<Tmpfile> for Passthrough {
     fn serve(&self, call: Call<'_, Tmpfile>) -> Result<CreateOut, Errno> {
         let (ctx, parent, arg) = (&call.ctx, call.nodeid, &call.arg);
         self.check_writable()?;
+        if self.config.is_upper_layer {
+            return Err(Errno::NOSYS);
+        }
         let guest = OFlags::from_bits_retain(arg.flags.get());
         self.check_open_mode(guest)?;
         self.inodes.check_room()?;

@@ -1,4 +1,7 @@
-use std::fs;
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
+};
 
 use rustix::fs::OFlags;
 use transom_wire::{
@@ -120,6 +123,23 @@ fn a_read_only_share_is_not_changed() {
     assert_eq!(guest.read(fh, 0, 100).unwrap(), b"content");
     assert_eq!(guest.write(fh, 0, b"x").err(), Some(Errno::BADF));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn an_upper_layer_has_white_outs_and_no_hard_links() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "content").unwrap();
+    let guest = Guest::new(dir.path(), Config { is_upper_layer: true, xattr: true, ..Config::default() });
+    let link = LinkIn { oldnodeid: guest.walk("file").unwrap().into() };
+    let linked = guest.ask::<EntryOut>(Opcode::Link, ROOT, &[link.as_bytes(), b"new\0"]);
+    assert_eq!(linked.err(), Some(Errno::PERM));
+    assert_eq!(guest.tmpfile(ROOT).err(), Some(Errno::NOSYS));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    let white_out = rustix::fs::RenameFlags::WHITEOUT.bits();
+    guest.rename((ROOT, "file"), (ROOT, "moved"), white_out).unwrap();
+    assert_eq!(fs::read(dir.path().join("moved")).unwrap(), b"content");
+    let left = fs::metadata(dir.path().join("file")).unwrap();
+    assert!(left.file_type().is_char_device() && left.rdev() == 0);
 }
 
 #[test]
