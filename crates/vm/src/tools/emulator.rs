@@ -86,7 +86,7 @@ impl Tools<'_> {
     ///
     /// Returns an error if the release has none, or it cannot be fetched.
     pub fn qemu_of_suite(&self, suite: &str) -> Result<Program> {
-        program_in(&self.packages.fetch(&request(suite))?, QEMU)
+        program_in(&self.packages.fetch(&request(suite, &[QEMU_PACKAGE]))?, QEMU)
     }
 
     /// Returns the cached packages of QEMU, the newest first.
