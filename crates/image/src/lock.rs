@@ -42,10 +42,28 @@ impl Lock {
     /// # Errors
     /// Returns an error if it cannot be taken, or if `watch` is cancelled.
     pub(crate) fn take(path: &Path, mode: Mode, watch: &dyn Watch) -> Result<Self> {
+        loop {
+            if let Some(lock) = Self::take_unless(path, mode, watch, || false)? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Takes the lock like [`Lock::take`], or returns `None` once `is_needless` returns true, which is asked again at
+    /// each attempt.
+    pub(crate) fn take_unless(
+        path: &Path,
+        mode: Mode,
+        watch: &dyn Watch,
+        is_needless: impl Fn() -> bool,
+    ) -> Result<Option<Self>> {
         let mut is_told = false;
         loop {
+            if is_needless() {
+                return Ok(None);
+            }
             if let Some(lock) = Self::attempt(path, mode)? {
-                return Ok(lock);
+                return Ok(Some(lock));
             }
             if !std::mem::replace(&mut is_told, true) {
                 watch.waits_for(path);

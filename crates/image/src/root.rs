@@ -17,7 +17,7 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fchown,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown,
         futimens, linkat, mkdirat, mknodat, openat, openat2, statat, symlinkat, unlinkat, utimensat,
     },
     io::Errno,
@@ -254,8 +254,11 @@ fn open_directory(parent: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd>
 }
 
 fn make_directory(parent: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
-    mkdirat(parent, OsStr::from_bytes(name), Mode::from_raw_mode(0o755))?;
-    Ok(open_directory(parent, name)?)
+    mkdirat(parent, OsStr::from_bytes(name), Mode::RWXU)?;
+    let directory = open_directory(parent, name)?;
+    // Unlike mkdir, not subject to the umask.
+    fchmod(&directory, Mode::from_raw_mode(0o755))?;
+    Ok(directory)
 }
 
 /// Removes `name` in `parent` with everything below it; returns whether it was there.

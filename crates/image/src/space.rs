@@ -38,18 +38,17 @@ impl Space {
         let bytes = len_bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES);
         let bytes = bytes.saturating_add(files.saturating_mul(BLOCK_BYTES));
         if bytes > self.left_bytes || files > self.left_files {
-            let step_bytes = bytes.max(STEP_BYTES);
-            let step_files = files.max(STEP_FILES);
-            self.check(bytes, files)?;
-            (self.left_bytes, self.left_files) = (step_bytes, step_files);
+            let (spare_bytes, spare_files) = self.check(bytes, files)?;
+            self.left_bytes = bytes.max(STEP_BYTES.min(spare_bytes));
+            self.left_files = files.max(STEP_FILES.min(spare_files));
         }
         self.left_bytes -= bytes;
         self.left_files -= files;
         Ok(())
     }
 
-    /// Checks that there is room now, without claiming it.
-    pub(crate) fn check(&self, needed_bytes: u64, needed_files: u64) -> Result<()> {
+    /// Checks that there is room now, without claiming it; returns the bytes and files for which there is.
+    pub(crate) fn check(&self, needed_bytes: u64, needed_files: u64) -> Result<(u64, u64)> {
         let found = statvfs(&self.dir).map_err(Error::io(format!("cannot examine {:?}", self.dir)))?;
         let (free_bytes, free_files) = free(&found);
         let dir = || self.dir.clone();
@@ -60,7 +59,7 @@ impl Space {
             Some(free_files) if needed_files.saturating_add(RESERVE_FILES) > free_files => {
                 Err(Error::NoFiles { needed_files, reserve_files: RESERVE_FILES, free_files, dir: dir() })
             }
-            _ => Ok(()),
+            _ => Ok((free_bytes - RESERVE_BYTES, free_files.map_or(u64::MAX, |free| free - RESERVE_FILES))),
         }
     }
 }

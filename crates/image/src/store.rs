@@ -53,7 +53,14 @@ pub struct Unpacked {
     pub config: Config,
     /// Device nodes that were left out, if it was unpacked now.
     pub devices: u64,
-    _lock: Lock,
+    lock: Lock,
+}
+
+impl Drop for Unpacked {
+    /// A guest may have used it for long.
+    fn drop(&mut self) {
+        self.lock.mark_used();
+    }
 }
 
 impl Store {
@@ -155,9 +162,12 @@ impl Store {
             return Ok(unpacked);
         }
         cleanup::remove_unused(&self.dir);
-        let lock = Lock::take(&self.lock_of(id), Mode::Exclusive, watch)?;
         let mut devices = 0;
-        if !self.dir.join(id).is_dir() {
+        // Another run may unpack it, and then use it for as long as its guest lives.
+        let is_there = || self.dir.join(id).is_dir();
+        if let Some(lock) = Lock::take_unless(&self.lock_of(id), Mode::Exclusive, watch, is_there)?
+            && !is_there()
+        {
             match self.fill(id, fill, watch) {
                 Ok(found) => devices = found,
                 Err(error) => {
@@ -166,10 +176,10 @@ impl Store {
                 }
             }
         }
-        drop(lock);
         let unpacked = self.unpacked(id, watch)?;
-        let unpacked = unpacked.ok_or_else(|| Error::invalid(format!("the image {id} was removed meanwhile")))?;
-        Ok(Unpacked { devices, ..unpacked })
+        let mut unpacked = unpacked.ok_or_else(|| Error::invalid(format!("the image {id} was removed meanwhile")))?;
+        unpacked.devices = devices;
+        Ok(unpacked)
     }
 
     /// Unpacks the image with this id; returns the number of device nodes that were left out.
@@ -197,7 +207,10 @@ impl Store {
         watch: &dyn Watch,
     ) -> Result<u64> {
         let root = partial.join(ROOT);
-        let made = fs::create_dir(partial).and_then(|()| fs::create_dir(&root));
+        let made = fs::create_dir(partial)
+            .and_then(|()| fs::create_dir(&root))
+            // Whatever this process's umask is: programs of the image run as other users.
+            .and_then(|()| fs::set_permissions(&root, Permissions::from_mode(0o755)));
         made.map_err(Error::io(format!("cannot create {root:?}")))?;
         let mut unpacker = Unpacker::new(&root, Space::of(&self.dir), watch)?;
         let config = fill(&mut unpacker)?;
@@ -220,7 +233,7 @@ impl Store {
         let Ok(json) = fs::read(dir.join(CONFIG)) else { return Ok(None) };
         let config =
             serde_json::from_slice(&json).map_err(|error| Error::io("cannot read the configuration")(error))?;
-        Ok(Some(Unpacked { root: dir.join(ROOT), config, devices: 0, _lock: lock }))
+        Ok(Some(Unpacked { root: dir.join(ROOT), config, devices: 0, lock }))
     }
 
     /// Returns what `error` is about: after a stop, every failure is a consequence of that.

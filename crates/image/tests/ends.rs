@@ -10,6 +10,8 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
+    sync::mpsc,
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -147,6 +149,43 @@ fn who_waits_for_another_process_is_told_so_and_can_stop() {
     }
     drop(lock);
     folder.open("root.tar", &Quiet).unwrap();
+}
+
+/// Tells when somebody waits.
+struct Waits(mpsc::Sender<()>);
+
+impl Watch for Waits {
+    fn begins(&self, _len_bytes: u64) {}
+
+    fn advances(&self, _done_bytes: u64) {}
+
+    fn waits_for(&self, _path: &Path) {
+        let _ = self.0.send(());
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn who_waits_for_an_image_goes_on_once_it_is_there_though_its_first_guest_still_runs() {
+    let folder = Folder::new();
+    folder.write("root.tar", &tar_with(1, 10));
+    let (image, store) = (folder.path("root.tar"), folder.path("store"));
+    let (sender, waits) = mpsc::channel();
+    let (begun, second) = (Cell::new(Some(sender)), Cell::new(None));
+    // While the first run unpacks it, the second one begins and waits.
+    let begin = || {
+        let Some(sender) = begun.take() else { return };
+        let (image, store) = (image.clone(), store.clone());
+        let open = move || drop(Store::at(store).open(&image, None, &Waits(sender)).unwrap());
+        second.set(Some(thread::spawn(open)));
+        waits.recv().unwrap();
+    };
+    let first = Store::at(&store).open(&image, None, &At { begins: Some(&begin), ..At::default() }).unwrap();
+    second.take().unwrap().join().unwrap();
+    drop(first);
 }
 
 #[test]
