@@ -36,7 +36,8 @@ pub(super) enum Next {
 }
 
 impl<F: FileSystem + 'static> Queue<F> {
-    /// Takes the next chain, whose descriptors are copied into `memory`. It counts as in flight from then on, before any thread can see the queue stopped.
+    /// Takes the next chain, whose descriptors are copied into `memory`. It counts as in flight from then on, before
+    /// any thread can see the queue stopped.
     pub(super) fn next(&self, view: &MemoryView<'_>, vring: &Vring, memory: &mut Descriptors) -> Next {
         if !self.is_current(view) {
             return Next::MemoryReplaced;
