@@ -2,8 +2,8 @@
 //!
 //! Each shared directory has a directory of this user's state, named after it and a digest of its path: `layers` with
 //! `upper` and `work` for the kernel, to which a guest may write whatever it likes, and what it cannot reach: `origin`
-//! that names the directory, `record` of what it was like, `hidden` of what the guest does not see, `intent` of what has
-//! begun.
+//! that names the directory, `record` of what it was like, `hidden` of what the guest does not see, `intent` of what
+//! has begun.
 //! A lock beside it is held by every run and command that uses the overlay; the daemon of a run inherits it, so that it
 //! is free only when the daemon has ended too.
 
