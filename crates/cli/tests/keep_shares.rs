@@ -324,7 +324,7 @@ fn shares_that_have_gone_leave_nothing() {
 }
 
 #[test]
-#[ignore = "takes a minute; by name"]
+#[ignore = "half a minute; by name"]
 fn fifty_shares_that_have_gone_leave_nothing() {
     if !is_skipped("fifty_shares_that_have_gone_leave_nothing") {
         nothing_is_left(50);
