@@ -17,6 +17,7 @@ use transom_guest::{
     dma::{DirectMemory, DmaMemory},
     transport::{ShmRegion, TransportError, VolatileRegisters},
 };
+use transom_versions::Region;
 
 use super::{arch, lock::Lock};
 
@@ -73,6 +74,17 @@ pub(super) fn window(region: ShmRegion) -> MappedWindow {
     let len_bytes = if region.address == 0 { 0 } else { len_bytes };
     // SAFETY: addresses below `IDENTITY_LEN` are mapped permanently, and a device's region is not memory of the kernel.
     unsafe { MappedWindow::new(start, len_bytes as usize) }
+}
+
+/// Returns a device's region as words, which the host writes.
+pub(super) fn words(region: ShmRegion) -> Result<Region, TransportError> {
+    let is_mapped = region.address.checked_add(region.len_bytes).is_some_and(|end| end <= arch::IDENTITY_LEN);
+    let start = NonNull::new(region.address as *mut u8).filter(|_| is_mapped);
+    let start = start.ok_or(TransportError::Broken("a region is at an address that cannot be used"))?;
+    // SAFETY: addresses below `IDENTITY_LEN` are mapped permanently, a device's region is not memory of the kernel,
+    // which makes no other reference to it, and the host writes whole words.
+    unsafe { Region::new(start, region.len_bytes as usize) }
+        .map_err(|_| TransportError::Broken("a region is at an odd address"))
 }
 
 /// Returns the registers of a device at a physical address, if they are mapped.

@@ -14,6 +14,7 @@ mod platform;
 mod processors;
 mod scenario;
 mod share;
+mod versions;
 #[cfg(not(target_arch = "x86_64"))]
 mod virt;
 

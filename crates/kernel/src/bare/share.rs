@@ -14,7 +14,7 @@ use transom_guest::{
     transport::Transport,
     volume::Volume,
 };
-use transom_wire::{config::QUEUE_FIRST_REQUEST, ops::init::InitFlags};
+use transom_wire::{config::QUEUE_FIRST_REQUEST, ops::init::InitFlags, window::VERSIONS_ID};
 
 use super::{
     Failure, arch,
@@ -22,6 +22,7 @@ use super::{
     dma, interrupts, memory,
     platform::{Bare, LOST_NS},
     processors, scenario,
+    versions::{self, Table},
 };
 
 /// How replies are noticed.
@@ -56,6 +57,7 @@ impl<T: Transport + 'static> Counts for VirtioFs<Bare, T> {
 pub(super) struct Share {
     fs: Fs<Bare>,
     features: u64,
+    versions: Option<Table>,
     /// Not kept alive by this, so that unmounting resets it.
     device: Weak<dyn Counts>,
 }
@@ -80,6 +82,7 @@ impl Share {
             say!("window: {} MiB at {:#x}", region.len_bytes >> 20, region.address);
             Arc::new(memory::window(region))
         });
+        let versions = channel.shm_region(VERSIONS_ID).map(versions::table).transpose()?;
         let config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
         let session = Session::begin(channel, Arc::clone(platform), config)?;
         say!("FUSE minor {}", session.negotiated().minor);
@@ -89,12 +92,15 @@ impl Share {
             None => Volume::new(session, options),
         };
         let (features, device) = (device.features(), Arc::downgrade(&device) as Weak<dyn Counts>);
-        Ok(Self { fs: Fs::new(Arc::new(volume)), features, device })
+        Ok(Self { fs: Fs::new(Arc::new(volume)), features, versions, device })
     }
 
     /// Reads, writes and changes names.
     pub(super) fn use_it(&self) -> Result<(), Failure> {
         scenario::run(&self.fs)?;
+        if let Some(table) = &self.versions {
+            say!("ok: version table of {} slots: {}", table.slots(), versions::change(&self.fs, table)?);
+        }
         dma::count(self)
     }
 
@@ -156,5 +162,10 @@ impl Share {
     /// Returns whether files can be mapped.
     pub(super) fn has_window(&self) -> bool {
         self.fs.volume().window().is_some()
+    }
+
+    /// Returns whether the device has a region of shared memory.
+    pub(super) fn has_regions(&self) -> bool {
+        self.has_window() || self.versions.is_some()
     }
 }

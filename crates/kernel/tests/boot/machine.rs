@@ -21,6 +21,10 @@ pub(crate) enum Attachment {
     Pci,
     /// On the PCI bus, with a window: QEMU's generic device.
     PciWithWindow,
+    /// As `PciWithWindow`, and the daemon is in a coherence group.
+    PciWithWindowAndTable,
+    /// The same without a window.
+    PciWithTable,
     /// On the PCI bus, and the device accesses memory as the platform says.
     PciOfPlatform,
     /// On the PCI bus of a machine with one processor and 16 MiB of memory.
@@ -60,7 +64,16 @@ impl Attachment {
 
     /// Returns whether the device has a window.
     pub(crate) fn has_window(self) -> bool {
-        matches!(self, Self::PciWithWindow | Self::Table)
+        matches!(self, Self::PciWithWindow | Self::PciWithWindowAndTable | Self::Table)
+    }
+
+    /// Returns whether the daemon is in a coherence group.
+    pub(crate) fn has_versions(self) -> bool {
+        matches!(self, Self::PciWithWindowAndTable | Self::PciWithTable)
+    }
+
+    pub(crate) fn has_regions(self) -> bool {
+        self.has_window() || self.has_versions()
     }
 
     /// Returns the machine's type and what it needs to start and to end.
@@ -68,7 +81,11 @@ impl Attachment {
         const PC: &[&str] = &["-cpu", "max", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         const PC_OF_TWO: &[&str] = &["-cpu", "max", "-smp", "2", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         match self {
-            Self::Pci | Self::PciWithWindow | Self::PciOfPlatform => ("q35", PC_OF_TWO),
+            Self::Pci
+            | Self::PciWithWindow
+            | Self::PciWithWindowAndTable
+            | Self::PciWithTable
+            | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
             Self::PciOfSixteen | Self::Table | Self::OtherPci | Self::Nothing => ("q35", PC),
             Self::Aarch64 => ("virt", &["-cpu", "max", "-smp", "2"]),
@@ -83,7 +100,7 @@ impl Attachment {
             Self::PciOfPlatform => {
                 Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2,iommu_platform=on")
             }
-            Self::PciWithWindow | Self::Table => {
+            Self::PciWithWindow | Self::PciWithWindowAndTable | Self::PciWithTable | Self::Table => {
                 Some("vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=3,vq_size=1024,config_size=40")
             }
             Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
@@ -109,7 +126,7 @@ impl Machine {
         let report = OnStderr::default();
         let tools = Tools::new(&cache, &report);
         let program = match attachment {
-            Attachment::PciWithWindow | Attachment::Table => tools.qemu_with_window(None),
+            attachment if attachment.has_regions() => tools.qemu_with_window(None),
             Attachment::Aarch64 => tools.qemu_of(Architecture::Aarch64),
             Attachment::Riscv64 => tools.qemu_of(Architecture::Riscv64),
             _ => tools.qemu(None, true),
