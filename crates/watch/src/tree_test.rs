@@ -61,7 +61,7 @@ fn a_directory_counts_where_it_is_after_it_has_crossed_the_border() {
     let at = |name: &str| place.path().join(name);
     fs::create_dir(at("share/a/moving")).unwrap();
     let [a, outer, moving] = ["share/a", "out/a", "share/a/moving"].map(|name| handle(&at(name)));
-    let mut has = |tree: &mut Tree| tree.narrow(&change(ChangeKind::Created, &moving, false)).is_some();
+    let has = |tree: &mut Tree| tree.narrow(&change(ChangeKind::Created, &moving, false)).is_some();
     assert!(has(&mut tree));
     for (from, to, parents, is_inside) in [
         ("share/a/moving", "out/a/moving", (&a, &outer), false),
@@ -89,7 +89,7 @@ fn moves_that_are_read_late_leave_nothing_wrong_behind() {
     fs::create_dir_all(at("share/a/moving/below")).unwrap();
     let [share, out, a, outer, below] =
         ["share", "out", "share/a", "out/a", "share/a/moving/below"].map(|name| handle(&at(name)));
-    let mut has = |tree: &mut Tree| tree.narrow(&change(ChangeKind::Created, &below, false)).is_some();
+    let has = |tree: &mut Tree| tree.narrow(&change(ChangeKind::Created, &below, false)).is_some();
     assert!(has(&mut tree));
     fs::rename(at("share/a/moving"), at("out/a/moving")).unwrap();
     fs::rename(at("share/a"), at("out/left")).unwrap();
