@@ -194,7 +194,8 @@ pub(crate) struct Run {
     /// Boot the machine, instead of resuming a snapshot of one that has booted
     ///
     /// The first guest of a kind (kernel, QEMU, memory, CPUs) boots and leaves a snapshot in the cache, before it has
-    /// any share; later ones start from it. With KVM, --vmm uml, --console or a DAX window, every guest boots.
+    /// any share; later ones start from it. With KVM, --vmm uml, --console, --kernel-with-versions or a DAX window,
+    /// every guest boots.
     #[arg(long)]
     cold: bool,
 
@@ -217,8 +218,9 @@ pub(crate) struct Run {
     /// Boot a kernel that reads the version table of the daemon's coherence group, so that nothing it caches is stale
     ///
     /// Names, attributes, data and listings are cached without time-outs, and a change by another guest of the group is
-    /// seen at the next access. Needs --coherence-group and --vmm uml. The kernel is built from Debian's source with a
-    /// patch; this happens once and takes some minutes. One that --kernel names must have the patch.
+    /// seen at the next access. Needs --coherence-group, and with --vmm qemu QEMU 11.1 or newer. The kernel is built
+    /// from Debian's source with a patch; this happens once and takes some minutes. One that --kernel names must have
+    /// the patch.
     #[arg(long)]
     kernel_with_versions: bool,
 
@@ -327,8 +329,7 @@ impl Run {
             (Root::Minimal, Some(path)) => Some(path.clone()),
             (Root::Minimal, None) => Some(tools.busybox()?),
         };
-        let wants_window = shares.iter().any(|share| share.dax.is_some());
-        let (kernel, vmm) = self.kernel_and_vmm(&tools, wants_window)?;
+        let (kernel, vmm) = self.kernel_and_vmm(&tools, &shares)?;
         let spec = GuestSpec {
             kernel,
             daemon,

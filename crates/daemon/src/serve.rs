@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use rustix::process::{getegid, geteuid};
 use transom_host::{
-    group::Group,
+    group::{Group, TableFile},
     idmap::{GidMap, OwnerMap, UidMap},
     journal::{Journal, QueueSlots},
     metrics::MetricsServer,
@@ -41,11 +41,12 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let config = passthrough::Config { events, observe_directories, ..file_system_config(options, started.guest_fds)? };
     let monitor = Arc::new(Monitor::default());
     let proc_fds = ProcFds::from(started.proc_self_fd);
-    let group = started.group.map(|file| Group::join(&file, &started.root, &proc_fds)).transpose()?;
+    let group = started.group.as_ref().map(|file| Group::join(file, &started.root, &proc_fds)).transpose()?;
     if let (Some(group), Some(inode)) = (&group, started.pid_namespace) {
         group.set_pid_namespace(inode);
     }
-    let versions = group.as_ref().map(|group| versions_region(options, group)).transpose()?.flatten();
+    let joined = group.as_ref().zip(started.group);
+    let versions = joined.map(|(group, file)| versions_region(options, group, file)).transpose()?.flatten();
     let mut file_system = Passthrough::new(started.root, proc_fds, config)?;
     if let Some(group) = group {
         file_system = file_system.with_group(group);
@@ -176,17 +177,36 @@ fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
     Some((Arc::new(window), wanted))
 }
 
-/// Returns the version table as a region, if the front end can keep its guest from writing it.
-fn versions_region(options: &Options, group: &Group) -> anyhow::Result<Option<VersionsRegion>> {
-    if !options.front_end.maps_read_only {
+/// Returns the version table as a region: the table itself if the front end can keep its guest from writing it, and
+/// otherwise a mirror of it.
+///
+/// # Errors
+/// There is no mirror left, and the guest is told to rely on one.
+fn versions_region(options: &Options, group: &Group, file: TableFile) -> anyhow::Result<Option<VersionsRegion>> {
+    let (table, before_use): (_, Arc<dyn Fn() + Send + Sync>) = if options.front_end.maps_read_only {
+        (group.table_fd(), Arc::new(|| {}))
+    } else if options.socket.keep_serving || options.socket.upgradable || options.socket.resilient {
+        // A guest may keep its mirror mapped, and does not map another one: the process, the mirror and the guest
+        // belong together.
         tracing::warn!(
-            "the guest gets no version table, because the front end may map it writable: name another with --front-end"
+            "the guest gets no version table: with --keep-serving, --upgradable and --resilient, the front end has \
+             to be one that maps it for reading; name it with --front-end"
         );
         return Ok(None);
-    }
-    let table = group.table_fd().try_clone_to_owned().context("cannot duplicate a descriptor")?;
-    let window_len_bytes = options.window.map_or(0, |window| window.len_bytes);
-    Ok(Some(VersionsRegion::new(table, group.table_len_bytes(), window_len_bytes)))
+    } else if let Some(mirror) = group.reserve_mirror(file) {
+        (mirror, Arc::new(group.mirror_starter()))
+    } else {
+        let problem = "the guests of the group have used all mirrors of its version table; remove the group's \
+                       directory when no daemon uses it";
+        // Without a table, the guest would never ask again.
+        anyhow::ensure!(options.cache.policy != CachePolicy::Always, "--cache=always in a group: {problem}");
+        tracing::warn!("the guest gets no version table: {problem}");
+        return Ok(None);
+    };
+    let table = Arc::new(table.try_clone_to_owned().context("cannot duplicate a descriptor")?);
+    let table_len_bytes = group.table_len_bytes();
+    let len_bytes = VersionsRegion::len_beside(options.window.map_or(0, |window| window.len_bytes), table_len_bytes);
+    Ok(Some(VersionsRegion { table, table_len_bytes, len_bytes, front_end: options.front_end, before_use }))
 }
 
 /// Pads the tag, whose length the options have checked.

@@ -5,7 +5,7 @@ mod common;
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _},
     path::Path,
     sync::Arc,
     thread,
@@ -150,10 +150,30 @@ fn daemons_of_a_group_that_share_different_directories_are_refused() {
 }
 
 #[test]
-fn there_is_a_table_only_in_a_group_and_only_where_the_front_end_cannot_write_it() {
+fn there_is_a_table_only_in_a_group_and_a_mirror_where_the_front_end_may_write_it() {
     let (share, place) = (tree(), place());
     assert!(connect(share.path(), transomd()).versions().is_none(), "no group");
+    let one = connect(share.path(), member(place.path(), &[]));
     let mut program = transomd();
     program.args = vec!["--coherence-group".into(), place.path().into()];
-    assert!(connect(share.path(), program).versions().is_none(), "any front end, so perhaps one that writes");
+    // Any front end, so perhaps one that writes.
+    let two = connect(share.path(), program);
+    let (writer, versions, hello) = (mount(&one), two.versions().unwrap(), ino(&share, "hello"));
+    // 1. It says what the table says.
+    let change = || {
+        let before = versions.now();
+        writer.open("hello", &OpenOptions::new().write(true)).unwrap().write_at(0, b"HELLO").unwrap();
+        assert!(!versions.is_valid(hello, before) && versions.is_valid(hello, versions.now()));
+    };
+    change();
+    // 2. Whatever becomes of it, nobody else notices. The first mirror is that guest's.
+    let mirror = fs::File::options().write(true).open(place.path().join("mirror.0")).unwrap();
+    let table = one.versions().unwrap();
+    for spoil in [|file: &fs::File| file.write_all_at(&[0xff; 4096], 4096), |file: &fs::File| file.set_len(0)] {
+        spoil(&mirror).unwrap();
+        let before = table.now();
+        writer.open("hello", &OpenOptions::new().write(true)).unwrap().write_at(0, b"hello").unwrap();
+        assert!(!table.is_valid(hello, before) && table.is_valid(hello, table.now()));
+        assert!(mount(&two).exists("hello").unwrap(), "its daemon lives");
+    }
 }

@@ -212,6 +212,50 @@ fn is_stamped_once(writer: &Member, shared: &Path) -> bool {
     versions.is_valid(hello.metadata().unwrap().ino(), replied)
 }
 
+/// A process that may write somewhere on the file system of the share must not be able to invalidate what guests have
+/// cached of the share.
+#[test]
+fn files_that_are_removed_outside_of_the_share_stamp_nothing() {
+    if !can_observe() {
+        return;
+    }
+    let ((share, outside), group) = (shared(), place());
+    let member = Member::start(share.path(), group.path(), &[]).unwrap();
+    let versions = member.share.versions().unwrap();
+    // The daemon has read what was before, and has stamped as often as it does for one change.
+    let sentinel = || {
+        member.stamped(&[&share.path().join("sub")], || {
+            fs::write(share.path().join("sub/sentinel"), b"x").unwrap();
+            fs::remove_file(share.path().join("sub/sentinel")).unwrap();
+        })
+    };
+    let settled = || {
+        let mut last = versions.now();
+        loop {
+            thread::sleep(Duration::from_millis(300));
+            if versions.now() == last {
+                return last;
+            }
+            last = versions.now();
+        }
+    };
+    sentinel();
+    let before = settled();
+    sentinel();
+    let of_one = settled().clock.get() - before.clock.get();
+    let before = settled();
+    for number in 0..200 {
+        let file = outside.path().join(format!("file{number}"));
+        fs::write(&file, b"x").unwrap();
+        fs::remove_file(&file).unwrap();
+    }
+    sentinel();
+    let after = settled();
+    assert_eq!(after.epoch, before.epoch, "nothing was declared invalid");
+    let stamps = after.clock.get() - before.clock.get();
+    assert!(stamps <= of_one + 20, "{stamps} stamps for 200 files outside of the share, {of_one} for one inside");
+}
+
 #[test]
 fn what_daemons_of_the_group_change_is_not_stamped_twice_where_they_can_be_told_apart() {
     if !can_observe() {

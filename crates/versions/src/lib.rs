@@ -18,6 +18,8 @@ mod hash;
 pub mod layout;
 #[cfg(feature = "std")]
 pub mod location;
+#[cfg(target_endian = "little")]
+mod mirror;
 mod reader;
 mod region;
 mod stamp;
@@ -34,4 +36,4 @@ pub use reader::{Moment, Reader};
 pub use region::Region;
 pub use stamp::Stamp;
 #[cfg(target_endian = "little")]
-pub use writer::Writer;
+pub use {mirror::Mirror, writer::Writer};

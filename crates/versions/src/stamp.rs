@@ -21,47 +21,53 @@ impl Stamp {
     }
 }
 
-/// Raises a slot to `stamp` at least, keeps its hot bit, and returns its previous word.
-pub(crate) fn raise(slot: &AtomicU64, stamp: Stamp) -> u64 {
-    let mut word = slot.load(Ordering::Relaxed);
-    while word & !HOT < stamp.0 {
-        match slot.compare_exchange_weak(word, word & HOT | stamp.0, Ordering::SeqCst, Ordering::Relaxed) {
-            Ok(_) => return word,
-            Err(found) => word = found,
-        }
-    }
-    word
-}
-
-/// Raises a slot to `stamp` at least and sets its hot bit.
+/// Raises a slot to `stamp`, keeps its hot bit, and returns the new word.
 ///
-/// `stamp` is new, so that the word changes even if it is hot already: [`cool`] relies on it.
-pub(crate) fn heat(slot: &AtomicU64, stamp: Stamp) {
-    let mut word = slot.load(Ordering::Relaxed);
+/// If another change has raised it further already, this one gets a stamp of `next`, so that each change gives the slot
+/// a stamp of its own, and stamps of a slot only rise.
+pub(crate) fn raise(slot: &AtomicU64, mut stamp: Stamp, next: impl Fn() -> Stamp) -> u64 {
+    // Whoever sees the stamp of a change also sees the clock that it was taken from, so that `next` is above it.
+    let mut word = slot.load(Ordering::Acquire);
     loop {
-        let hot = HOT | (word & !HOT).max(stamp.0);
-        match slot.compare_exchange_weak(word, hot, Ordering::SeqCst, Ordering::Relaxed) {
-            Ok(_) => return,
+        if word & !HOT >= stamp.0 {
+            stamp = next();
+        }
+        let raised = word & HOT | (word & !HOT).max(stamp.0);
+        match slot.compare_exchange_weak(word, raised, Ordering::SeqCst, Ordering::Acquire) {
+            Ok(_) => return raised,
             Err(found) => word = found,
         }
     }
 }
 
-/// Clears a slot's hot bit and gives it a new stamp, unless `is_held` says that somebody else needs it; returns whether
-/// it did.
+/// Gives a slot a new stamp and sets its hot bit. Returns the new word, which differs even if the slot is hot already:
+/// [`cool`] relies on it.
+pub(crate) fn heat(slot: &AtomicU64, next: impl Fn() -> Stamp) -> u64 {
+    let mut word = slot.load(Ordering::Acquire);
+    loop {
+        let hot = HOT | (word & !HOT).max(next().0);
+        match slot.compare_exchange_weak(word, hot, Ordering::SeqCst, Ordering::Acquire) {
+            Ok(_) => return hot,
+            Err(found) => word = found,
+        }
+    }
+}
+
+/// Clears a slot's hot bit and gives it a new stamp, unless `is_held` says that somebody else needs it; returns the new
+/// word if it did.
 ///
 /// Whoever needs the bit announces that where `is_held` looks, and then calls [`heat`]. The word is loaded before
 /// `is_held` looks: if an announcement comes too late for it, the word has changed and it looks again.
-pub(crate) fn cool(slot: &AtomicU64, next: impl Fn() -> Stamp, mut is_held: impl FnMut() -> bool) -> bool {
+pub(crate) fn cool(slot: &AtomicU64, next: impl Fn() -> Stamp, mut is_held: impl FnMut() -> bool) -> Option<u64> {
     loop {
         let word = load(slot);
         if is_held() {
-            return false;
+            return None;
         }
         let stamp = next();
         let cold = (word & !HOT).max(stamp.0);
         if slot.compare_exchange(word, cold, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            return true;
+            return Some(cold);
         }
     }
 }

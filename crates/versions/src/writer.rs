@@ -2,7 +2,7 @@
 
 use crate::{
     AtomicU64, Keys, Reader, Slot, Stamp, TableError,
-    atomic::Ordering,
+    atomic::{Ordering, load},
     layout::{
         CLOCK_AT, EPOCH_AT, FLAG_HOST_CHANGES, FLAGS_AT, HEADER_WORDS, KEY0_AT, KEY1_AT, LAYOUT, LAYOUT_AT, MAGIC,
         MAGIC_AT, SLOTS_LOG2_MAX, SLOTS_LOG2_MIN, WORD_LEN, len_bytes,
@@ -58,24 +58,25 @@ impl<M: AsRef<[AtomicU64]>> Writer<M> {
         Stamp::new(self.word(CLOCK_AT).fetch_add(1, Ordering::SeqCst) + 1)
     }
 
-    /// Raises `slot` to `stamp` at least. Returns the previous word: a stamp, and the hot bit.
+    /// Raises `slot` to `stamp`, or to a later one if another change has raised it further. Returns the new word: the
+    /// stamp, and the hot bit.
     #[inline]
     pub fn raise(&self, slot: Slot, stamp: Stamp) -> u64 {
-        raise(self.slot_word(slot), stamp)
+        raise(self.slot_word(slot), stamp, || self.next_stamp())
     }
 
     /// Makes `slot` hot, with a new stamp: from now on nobody uses what is cached of its inodes.
     ///
-    /// The caller has announced its need where [`Self::clear_hot`] of others looks.
-    pub fn set_hot(&self, slot: Slot) {
-        heat(self.slot_word(slot), self.next_stamp());
+    /// The caller has announced its need where [`Self::clear_hot`] of others looks. Returns the new word.
+    pub fn set_hot(&self, slot: Slot) -> u64 {
+        heat(self.slot_word(slot), || self.next_stamp())
     }
 
-    /// Ends the heat of `slot` with a new stamp, unless `is_held` says that somebody else needs it. Returns whether it
-    /// did.
+    /// Ends the heat of `slot` with a new stamp, unless `is_held` says that somebody else needs it. Returns the new
+    /// word if it did.
     ///
     /// The caller has withdrawn its own need. `is_held` may be called more than once.
-    pub fn clear_hot(&self, slot: Slot, is_held: impl FnMut() -> bool) -> bool {
+    pub fn clear_hot(&self, slot: Slot, is_held: impl FnMut() -> bool) -> Option<u64> {
         cool(self.slot_word(slot), || self.next_stamp(), is_held)
     }
 
@@ -90,6 +91,24 @@ impl<M: AsRef<[AtomicU64]>> Writer<M> {
             true => self.word(FLAGS_AT).fetch_or(FLAG_HOST_CHANGES, Ordering::SeqCst),
             false => self.word(FLAGS_AT).fetch_and(!FLAG_HOST_CHANGES, Ordering::SeqCst),
         };
+    }
+
+    /// Writes what never changes into a mirror: sizes, keys, and last the magic.
+    pub(crate) fn copy_identity(&self, mirror: &[AtomicU64]) {
+        for at in [LAYOUT_AT, KEY0_AT, KEY1_AT] {
+            mirror[at].store(load(self.word(at)), Ordering::Relaxed);
+        }
+        mirror[MAGIC_AT].store(MAGIC, Ordering::Release);
+    }
+
+    /// Returns the word of a slot.
+    pub(crate) fn word_of(&self, slot: Slot) -> u64 {
+        load(self.slot_word(slot))
+    }
+
+    /// Returns the flags.
+    pub(crate) fn flags(&self) -> u64 {
+        load(self.word(FLAGS_AT))
     }
 
     fn slot_word(&self, slot: Slot) -> &AtomicU64 {

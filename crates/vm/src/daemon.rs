@@ -90,9 +90,13 @@ impl Daemon {
         }
         let metrics = share.dax.is_some().then(|| dir.join(format!("{tag}.metrics")));
         if let (Some(dax), Some(metrics)) = (share.dax, &metrics) {
-            // The device with a window gets its tag from the daemon.
-            command.arg(format!("--dax-window={}", dax.window_len)).args(["--tag", tag]);
+            command.arg(format!("--dax-window={}", dax.window_len));
             command.arg("--metrics-socket").arg(metrics);
+        }
+        // A device with regions gets its tag from the daemon.
+        let has_regions = share.dax.is_some() || share.version_table.is_some();
+        if has_regions && vmm_args.is_empty() {
+            command.args(["--tag", tag]);
         }
         command.args(vmm_args).args(&share.daemon_args);
         let both = output.try_clone().map_err(Error::io(format!("cannot create {log:?}")))?;

@@ -10,6 +10,7 @@
 
 pub mod agent;
 pub mod archive;
+pub mod build;
 mod daemon;
 mod environment;
 mod error;

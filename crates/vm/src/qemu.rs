@@ -255,11 +255,11 @@ impl Qemu {
     }
 }
 
-/// Returns the device of a share. A share with a window needs QEMU's generic device, which takes features, tag and
-/// window from the daemon.
+/// Returns the device of a share. A share with a window or a version table needs QEMU's generic device, which takes
+/// features, tag and regions from the daemon.
 fn device(number: usize, share: &SharePoint) -> String {
-    let SharePoint { tag, has_window, .. } = share;
-    match has_window {
+    let SharePoint { tag, has_window, version_table, .. } = share;
+    match *has_window || version_table.is_some() {
         true => format!(
             "{WINDOW_DEVICE},chardev=fs{number},virtio-id={VIRTIO_ID_FS},num_vqs=2,vq_size={QUEUE_LEN},\
              config_size={CONFIG_LEN}"

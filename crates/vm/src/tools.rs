@@ -21,7 +21,7 @@ use object::{
 };
 
 use crate::{
-    Error, Kernel, Result, daemon,
+    Error, Kernel, Result, build, daemon, kernel,
     packages::{Cache, Closure, Freshness, Packages, Report, Request, kernels::Series},
     uml,
 };
@@ -30,6 +30,9 @@ pub use foreign::Architecture;
 
 /// Debian's paths of busybox, before and after the merge of `/bin` into `/usr`.
 const BUSYBOX: [&str; 2] = ["bin/busybox", "usr/bin/busybox"];
+
+/// A message of kernels with the patch by which Linux reads version tables.
+const PATCHED: &str = "cannot use the version table";
 
 /// Finds or fetches what a run needs.
 pub struct Tools<'a> {
@@ -80,7 +83,7 @@ impl<'a> Tools<'a> {
     pub fn uml_kernel(&self, path: Option<&Path>) -> Result<Kernel> {
         match path {
             Some(path) => Ok(Kernel { modules: None, ..Kernel::at(path)? }),
-            None => Kernel::at(&uml::kernel(&self.packages, Freshness::Cached)?),
+            None => Kernel::at(&build::uml_kernel(&self.packages, Freshness::Cached)?),
         }
     }
 
@@ -91,10 +94,25 @@ impl<'a> Tools<'a> {
     /// Returns an error if it does not exist, cannot be built, or does not read version tables.
     pub fn uml_kernel_with_versions(&self, path: Option<&Path>) -> Result<Kernel> {
         let Some(path) = path else {
-            return Kernel::at(&uml::kernel_with_versions(&self.packages, Freshness::Cached)?);
+            return Kernel::at(&build::uml_kernel_with_versions(&self.packages, Freshness::Cached)?);
         };
         let kernel = Kernel { modules: None, ..Kernel::at(path)? };
-        uml::check_reads_versions(path)?;
+        kernel.check_reads_versions(path, uml::VERSIONS_PARAMETER)?;
+        Ok(kernel)
+    }
+
+    /// Returns the kernel for virtual machines at `path`, or the one in the cache, which is built if necessary; that
+    /// takes some minutes, once. It has the patch by which Linux reads version tables, and so must the one at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it does not exist or cannot be built.
+    pub fn kernel_with_versions(&self, path: Option<&Path>) -> Result<Kernel> {
+        let Some(path) = path else {
+            return Kernel::at(&build::pci_kernel_with_versions(&self.packages, Freshness::Cached)?);
+        };
+        let kernel = Kernel::at(path)?;
+        kernel.check_reads_versions(&kernel::unpacked(path, self.cache())?, PATCHED)?;
         Ok(kernel)
     }
 

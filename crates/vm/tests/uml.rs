@@ -14,10 +14,10 @@ use std::{
 };
 
 use transom_vm::{
-    GuestSpec, Input, Kernel, Output, Root, RunOutcome, Share, Stdio, agent,
+    GuestSpec, Input, Kernel, Output, Root, RunOutcome, Share, Stdio, agent, build,
     packages::{Cache, Freshness, OnStderr, Packages},
     peer, run,
-    uml::{self, Uml},
+    uml::Uml,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 
 fn kernel() -> Result<PathBuf> {
     let cache = Cache::locate()?;
-    Ok(uml::kernel(&Packages::new(&cache, &OnStderr::default()), Freshness::Cached)?)
+    Ok(build::uml_kernel(&Packages::new(&cache, &OnStderr::default()), Freshness::Cached)?)
 }
 
 /// The daemons to run against: ours, if it was built, and the peer, if it is there.

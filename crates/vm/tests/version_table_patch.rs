@@ -3,8 +3,8 @@
 use std::process::{Command, Output};
 
 use transom_vm::{
+    build,
     packages::{Cache, OnStderr, Packages},
-    uml,
 };
 
 const PATCH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../linux/fuse-version-table.patch");
@@ -20,7 +20,7 @@ fn run(command: &mut Command) -> Output {
 #[test]
 fn the_patch_applies_to_the_source_that_it_is_for() {
     let report = OnStderr::default();
-    let source = Cache::locate().and_then(|cache| uml::source_for_patch(&Packages::new(&cache, &report)));
+    let source = Cache::locate().and_then(|cache| build::source_for_patch(&Packages::new(&cache, &report)));
     let archive = match source {
         Ok(archive) => archive,
         Err(error) => return eprintln!("SKIPPED: the_patch_applies: no source: {error}"),

@@ -21,8 +21,9 @@ const DEPTH_MAX: usize = 4096;
 /// A directory tree on one file system, as a filter of changes.
 ///
 /// Whether a directory is below the root is found out by opening it by its handle and following `..`, and remembered
-/// until a directory is renamed: each directory in which other processes work costs one look-up. The answer is of the
-/// moment of reading. After a directory has moved, earlier changes in it count where it is now.
+/// until a directory moves across the border of the tree: each directory in which other processes work costs one
+/// look-up. The answer is of the moment of reading. After a directory has moved, earlier changes in it count where it
+/// is now.
 ///
 /// A file with several names is changed through one of them. If that one is outside of the tree, the change is
 /// dropped: a consumer that knows its files by handle or inode looks at [`Change::object`] first.
@@ -56,9 +57,6 @@ impl Tree {
     ///
     /// A name that moves across the border of the tree appears or disappears.
     pub fn narrow<'a>(&mut self, change: &Change<'a>) -> Option<Change<'a>> {
-        if let (true, ChangeKind::Renamed { .. }) = (change.is_dir, change.kind) {
-            self.known.clear();
-        }
         let from = match (change.place, change.object) {
             (Some(place), _) => self.has(place.parent),
             // A directory itself. The root's own change is in the tree, too.
@@ -66,7 +64,13 @@ impl Tree {
             (None, _) => true,
         };
         let ChangeKind::Renamed { to } = change.kind else { return from.then_some(*change) };
-        match (from, self.has(to.parent)) {
+        let to_is_inside = self.has(to.parent);
+        // Otherwise, what is below it is where it was. If one of the answers is already of a later move across the
+        // border, that move is still to be read.
+        if change.is_dir && from != to_is_inside {
+            self.known.clear();
+        }
+        match (from, to_is_inside) {
             (true, true) => Some(*change),
             (true, false) => Some(Change { kind: ChangeKind::MovedOut, ..*change }),
             (false, true) => Some(Change { kind: ChangeKind::MovedIn, place: Some(to), ..*change }),
@@ -122,3 +126,7 @@ fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
     let stat = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
     Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
+
+#[cfg(test)]
+#[path = "tree_test.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use std::{
 use transom_versions::location::{TABLE_NAME, group_dir};
 use transom_vm::{CacheMode, Error, Result, Root, Share};
 
-use super::{Run, VmmName};
+use super::Run;
 
 impl Run {
     /// Gives every share the group's version table, if the guest's kernel is to read it.
@@ -26,12 +26,6 @@ impl Run {
                     .into(),
             ));
         };
-        if matches!(self.vmm, VmmName::Qemu) {
-            return Err(Error::Usage(
-                "--kernel-with-versions needs --vmm uml: only kernels of User Mode Linux are built with version tables"
-                    .into(),
-            ));
-        }
         let table = table_of(group);
         let root = match root {
             Root::Host(share) => Some(share),

@@ -1,6 +1,6 @@
 //! Which kernel a guest boots, and in what.
 
-use transom_vm::{Accelerator, Error, Kernel, Qemu, Result, Vmm, tools::Tools, uml::Uml};
+use transom_vm::{Accelerator, Error, Kernel, Qemu, Result, Share, Vmm, tools::Tools, uml::Uml};
 
 use super::{
     Run,
@@ -13,14 +13,18 @@ impl Run {
     /// # Errors
     ///
     /// Returns an error if one of them is not available, or cannot do what the shares need.
-    pub(super) fn kernel_and_vmm(&self, tools: &Tools<'_>, wants_window: bool) -> Result<(Kernel, Box<dyn Vmm>)> {
+    pub(super) fn kernel_and_vmm(&self, tools: &Tools<'_>, shares: &[Share]) -> Result<(Kernel, Box<dyn Vmm>)> {
+        let wants_window = shares.iter().any(|share| share.dax.is_some());
         match self.vmm {
             VmmName::Qemu => {
-                let program = match wants_window {
+                let program = match wants_window || self.kernel_with_versions {
                     true => tools.qemu_with_window(self.qemu.as_deref())?,
                     false => tools.qemu(self.qemu.as_deref(), self.fetch)?,
                 };
-                let kernel = tools.kernel(self.kernel.as_deref())?;
+                let kernel = match self.kernel_with_versions {
+                    true => tools.kernel_with_versions(self.kernel.as_deref())?,
+                    false => tools.kernel(self.kernel.as_deref())?,
+                };
                 let accelerator = match self.accel {
                     Accel::Kvm => Accelerator::Kvm,
                     Accel::Tcg => Accelerator::Tcg,

@@ -18,10 +18,12 @@ const END: &str = "-- end --";
 /// A shared directory and the directory of a group.
 pub(crate) struct Place {
     folder: TempDir,
+    share_options: String,
 }
 
 impl Place {
-    pub(crate) fn new() -> Self {
+    /// `share_options` are those of the share for `transom run`, each after a comma.
+    pub(crate) fn new(share_options: &str) -> Self {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let share = folder.path().join("share");
         for directory in ["dir", "tree"] {
@@ -32,12 +34,12 @@ impl Place {
             fs::write(share.join(file), "first\n").unwrap();
         }
         symlink("first", share.join("sym")).unwrap();
-        Self { folder }
+        Self { folder, share_options: share_options.to_owned() }
     }
 
     /// The share for `transom run`.
     pub(crate) fn share(&self) -> String {
-        format!("{}:/share", self.path("share").display())
+        format!("{}:/share{}", self.path("share").display(), self.share_options)
     }
 
     /// A directory whose name needs care.
@@ -51,6 +53,22 @@ impl Place {
     }
 }
 
+/// What the guests run in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Vmm {
+    Uml,
+    Qemu,
+}
+
+impl Vmm {
+    pub(crate) fn option(self) -> &'static str {
+        match self {
+            Self::Uml => "--vmm=uml",
+            Self::Qemu => "--vmm=qemu",
+        }
+    }
+}
+
 /// A guest with a shell. Its processes end with this.
 pub(crate) struct Guest {
     run: Child,
@@ -59,10 +77,11 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts a guest under User Mode Linux in the place's group.
-    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
+    /// Starts a guest in the place's group, with a kernel that reads its version table.
+    pub(crate) fn start(vmm: Vmm, place: &Place, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
-        command.args(["run", "--vmm=uml", "--no-events", "--memory=256M", "--timeout", LIMIT_S]);
+        command.args(["run", vmm.option(), "--kernel-with-versions", "--no-events", "--memory=256M"]);
+        command.args(["--timeout", LIMIT_S]);
         command.args(["--share", &place.share(), "--coherence-group", &place.group()]).args(arguments);
         command.args(["--", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut run = command.spawn().unwrap();

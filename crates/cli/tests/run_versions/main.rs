@@ -7,7 +7,7 @@ mod looks;
 
 use std::{path::Path, process::Command};
 
-use guest::{Guest, Place};
+use guest::{Guest, Place, Vmm};
 use looks::{Look, looks};
 use transom_vm::{
     packages::{Cache, OnStderr},
@@ -15,15 +15,23 @@ use transom_vm::{
 };
 
 /// Returns whether such guests cannot run here, and prints the reason.
-fn is_skipped(test: &str) -> bool {
+fn is_skipped(vmm: Vmm, test: &str) -> bool {
     let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
     let reason = match Cache::locate() {
         Err(error) => error.to_string(),
         Ok(_) if !daemon.is_file() => format!("no daemon {daemon:?}; build transomd"),
-        Ok(cache) => match Tools::new(&cache, &OnStderr::default()).uml_kernel_with_versions(None) {
-            Ok(_) => return false,
-            Err(error) => error.to_string(),
-        },
+        Ok(cache) => {
+            let report = OnStderr::default();
+            let tools = Tools::new(&cache, &report);
+            let found = match vmm {
+                Vmm::Uml => tools.uml_kernel_with_versions(None).map(drop),
+                Vmm::Qemu => tools.qemu_with_window(None).and_then(|_| tools.kernel_with_versions(None)).map(drop),
+            };
+            match found {
+                Ok(()) => return false,
+                Err(error) => error.to_string(),
+            }
+        }
     };
     eprintln!("SKIPPED: {test}: {reason}");
     true
@@ -52,9 +60,9 @@ fn play(guests: &mut [Guest; 2], rounds: usize) -> (usize, Vec<String>) {
 }
 
 #[track_caller]
-fn assert_never_stale(rounds: usize) {
-    let place = Place::new();
-    let start = || Guest::start(&place, &["--kernel-with-versions"]);
+fn assert_never_stale(vmm: Vmm, share_options: &str, rounds: usize) {
+    let place = Place::new(share_options);
+    let start = || Guest::start(vmm, &place, &[]);
     let (right, stale) = play(&mut [start(), start()], rounds);
     assert!(stale.is_empty(), "{} stale of {}:\n{}", stale.len(), stale.len() + right, stale.join("\n"));
     assert_eq!(right, rounds * looks(0).len());
@@ -62,28 +70,44 @@ fn assert_never_stale(rounds: usize) {
 
 #[test]
 fn a_guest_sees_at_once_what_another_guest_has_changed() {
-    if !is_skipped("a_guest_sees_at_once") {
-        assert_never_stale(12);
+    if !is_skipped(Vmm::Uml, "a_guest_sees_at_once") {
+        assert_never_stale(Vmm::Uml, "", 12);
     }
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn a_guest_sees_at_once_what_another_guest_has_changed_often() {
-    if !is_skipped("a_guest_sees_at_once_often") {
-        assert_never_stale(1000);
+    if !is_skipped(Vmm::Uml, "a_guest_sees_at_once_often") {
+        assert_never_stale(Vmm::Uml, "", 1000);
+    }
+}
+
+#[test]
+#[ignore = "builds a kernel, which takes minutes"]
+fn over_pci_a_guest_sees_at_once_what_another_guest_has_changed() {
+    if !is_skipped(Vmm::Qemu, "over_pci_a_guest_sees_at_once") {
+        assert_never_stale(Vmm::Qemu, "", 2);
+    }
+}
+
+#[test]
+#[ignore = "builds a kernel, which takes minutes"]
+fn over_pci_beside_a_window_a_guest_sees_at_once_what_another_guest_has_changed() {
+    if !is_skipped(Vmm::Qemu, "over_pci_beside_a_window") {
+        assert_never_stale(Vmm::Qemu, ",dax=16M", 1);
     }
 }
 
 #[test]
 fn what_nobody_changes_is_fetched_once() {
-    if is_skipped("what_nobody_changes") {
+    if is_skipped(Vmm::Uml, "what_nobody_changes") {
         return;
     }
-    let place = Place::new();
+    let place = Place::new("");
     let metrics = place.path("metrics");
     let option = format!("--daemon-arg=--metrics-socket={}", metrics.display());
-    let mut guest = Guest::start(&place, &["--kernel-with-versions", &option]);
+    let mut guest = Guest::start(Vmm::Uml, &place, &[&option]);
     let fetched = || {
         let report = transom_vm::metrics::read(&metrics).unwrap();
         let fetches = ["lookup", "getattr", "statx", "read", "readdir", "readdirplus", "readlink"];
@@ -105,15 +129,39 @@ fn what_nobody_changes_is_fetched_once() {
 /// every look can find something stale.
 #[test]
 fn without_stamps_every_look_finds_something_stale() {
-    if is_skipped("without_stamps") {
+    if is_skipped(Vmm::Uml, "without_stamps") {
         return;
     }
-    let place = Place::new();
-    let other = format!("--daemon-arg=--coherence-group={}", place.path("another").display());
+    let place = Place::new("");
+    let other = in_group(&place, "another");
     // Leaves a table.
-    drop(Guest::start(&place, &["--kernel-with-versions"]));
-    let start = || Guest::start(&place, &["--kernel-with-versions", &other]);
-    let (_, stale) = play(&mut [start(), start()], 4);
+    drop(Guest::start(Vmm::Uml, &place, &[]));
+    let start = || Guest::start(Vmm::Uml, &place, &[&other]);
+    assert_all_stale(&mut [start(), start()]);
+}
+
+/// Guests in different groups: each has a mirror that only its own daemon writes.
+#[test]
+#[ignore = "builds a kernel, which takes minutes"]
+fn over_pci_without_stamps_every_look_finds_something_stale() {
+    if is_skipped(Vmm::Qemu, "over_pci_without_stamps") {
+        return;
+    }
+    let place = Place::new("");
+    // Otherwise each daemon would stamp what the other one changes, a moment later.
+    let quiet = "--daemon-arg=--host-changes=never";
+    let start = |name: &str| Guest::start(Vmm::Qemu, &place, &[&in_group(&place, name), quiet]);
+    assert_all_stale(&mut [start("one"), start("other")]);
+}
+
+/// Returns the option by which the daemon is in another group than the place's.
+fn in_group(place: &Place, name: &str) -> String {
+    format!("--daemon-arg=--coherence-group={}", place.path(name).display())
+}
+
+#[track_caller]
+fn assert_all_stale(guests: &mut [Guest; 2]) {
+    let (_, stale) = play(guests, 4);
     let is_stale = |look: &Look| stale.iter().any(|line| line.starts_with(look.what));
     let missed: Vec<_> = looks(0).into_iter().filter(|look| !is_stale(look)).map(|look| look.what).collect();
     assert!(missed.is_empty(), "never stale, even without stamps: {missed:?}");
@@ -121,7 +169,7 @@ fn without_stamps_every_look_finds_something_stale() {
 
 #[test]
 fn what_is_missing_for_version_tables_is_named() {
-    let place = Place::new();
+    let place = Place::new("");
     let share = place.share();
     let refused = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
@@ -132,7 +180,6 @@ fn what_is_missing_for_version_tables_is_named() {
     };
     for (arguments, reason) in [
         (&["--vmm=uml"][..], "needs --coherence-group GROUP"),
-        (&["--coherence-group=/nonexistent/group"], "needs --vmm uml"),
         (
             &["--vmm=uml", "--coherence-group=/nonexistent/group", "--kernel=/bin/sh"],
             "\"/bin/sh\" does not read version tables: build it with the patch",

@@ -18,14 +18,14 @@ const FEATURE: u64 = 1 << VIRTIO_F_ACCESS_PLATFORM;
 /// platform.
 #[derive(Debug)]
 pub(super) struct AccessPlatform {
-    /// The device has a window: QEMU's device for that passes on everything.
+    /// The device has a window, or a version table for QEMU: its device for those passes on everything.
     is_withheld: bool,
     has_asked: AtomicBool,
 }
 
 impl AccessPlatform {
-    pub(super) fn new(has_window: bool) -> Self {
-        Self { is_withheld: has_window, has_asked: AtomicBool::new(false) }
+    pub(super) fn new(is_withheld: bool) -> Self {
+        Self { is_withheld, has_asked: AtomicBool::new(false) }
     }
 
     /// The front end has asked for the protocol features.

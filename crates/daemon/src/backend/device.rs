@@ -30,7 +30,7 @@ use vhost::vhost_user::{
         VhostUserVirtioFeatures,
     },
 };
-use vhost_user_backend::{VhostUserBackend, VringEpollHandler};
+use vhost_user_backend::{VhostUserBackend, VringEpollHandler, VringT as _};
 use virtio_bindings::bindings::{
     virtio_config::VIRTIO_F_VERSION_1,
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
@@ -54,7 +54,7 @@ use super::{
     rate::Rate,
     shmem::Requests,
     spares::Spares,
-    versions::VersionsRegion,
+    versions::{Offer, VersionsRegion},
     vring::Vring,
     worker::WorkerState,
 };
@@ -76,8 +76,7 @@ pub(super) struct Device<F: FileSystem + 'static> {
     requests: Mutex<Option<Backend>>,
     window: Option<Arc<Window>>,
     versions: Option<VersionsRegion>,
-    /// The front end was asked to map the version table.
-    has_offered: AtomicBool,
+    offer: Offer,
     /// The guest's memory as requests may use it; the vhost crate's copy is not restricted: see
     /// [`Device::update_memory`].
     memory: Memory,
@@ -133,13 +132,16 @@ impl<F: FileSystem + 'static> Device<F> {
             requests: Mutex::default(),
             window: config.window.clone(),
             versions: config.versions.clone(),
-            has_offered: AtomicBool::new(false),
+            offer: Offer::default(),
             memory: memory.clone(),
             log: log.clone(),
             migration: config.migration,
             state: DeviceState::default(),
             attempts,
-            access_platform: AccessPlatform::new(config.window.is_some()),
+            access_platform: AccessPlatform::new(
+                config.window.is_some()
+                    || config.versions.as_ref().is_some_and(|versions| !versions.front_end.maps_before_start),
+            ),
             workers: (0..queue_count).map(worker).collect(),
             handlers: OnceLock::new(),
             exit: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -204,6 +206,10 @@ impl<F: FileSystem + 'static> Device<F> {
         self.state.start(&self.server, &self.queues, (direction, phase), (pipe, &self.attempts), idle_max)
     }
 
+    fn channel(&self) -> Option<Backend> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn drain(&self) {
         self.queues.iter().for_each(|queue| queue.in_flight.drain(|_| self.server.file_system().interrupt_all()));
     }
@@ -249,15 +255,16 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     fn protocol_features(&self) -> VhostUserProtocolFeatures {
         self.access_platform.protocol_features_were_read();
+        let of_versions = self.versions.as_ref().map(|versions| versions.front_end);
         let front_end = self.window.as_ref().map(|window| window.front_end());
         let choices = [
             (self.config.is_some(), VhostUserProtocolFeatures::CONFIG),
             (self.migration.is_some(), VhostUserProtocolFeatures::LOG_SHMFD | VhostUserProtocolFeatures::DEVICE_STATE),
             (
-                front_end.is_none_or(|front_end| front_end.allows_memory_slots),
+                [front_end, of_versions].iter().flatten().all(|front_end| front_end.allows_memory_slots),
                 VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS,
             ),
-            (front_end.is_some() || self.versions.is_some(), VhostUserProtocolFeatures::SHMEM),
+            (front_end.is_some() || of_versions.is_some(), VhostUserProtocolFeatures::SHMEM),
             (front_end.is_some_and(|front_end| front_end.needs_barrier), VhostUserProtocolFeatures::SHARED_OBJECT),
         ];
         let always = VhostUserProtocolFeatures::MQ
@@ -296,7 +303,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
 
     /// Called by front ends that negotiated SHMEM, once the channel exists. From now on there is a window.
     fn get_shmem_config(&self) -> io::Result<VhostUserShMemConfig> {
-        let channel = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let channel = self.channel();
         if channel.is_none() && (self.window.is_some() || self.versions.is_some()) {
             tracing::warn!("the front end requested its regions before it provided a channel to map through");
         }
@@ -309,8 +316,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         }
         if let Some(versions) = &self.versions {
             sizes[usize::from(VERSIONS_ID)] = versions.len_bytes;
-            if let Some(backend) = channel.filter(|_| !self.has_offered.swap(true, Ordering::Relaxed)) {
-                versions.offer(backend)?;
+            if let Some(backend) = channel {
+                self.offer.regions_were_read(versions, backend)?;
             }
         }
         let regions = sizes.iter().filter(|&&len| len > 0).count() as u32;
@@ -362,6 +369,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             if let Some(window) = &self.window {
                 window.stop();
             }
+            self.offer.device_stopped();
             if let Some(slots) = &queue.slots {
                 slots.stop();
             }
@@ -379,6 +387,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         if let Some(window) = &self.window {
             window.reset();
         }
+        self.offer.device_stopped();
         self.server.end_session();
         self.queues.iter().filter_map(|queue| queue.slots.as_ref()).for_each(QueueSlots::clear);
         self.queues.iter().for_each(|queue| queue.begin_anew());
@@ -398,9 +407,13 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 self.watch_edges(vring, thread_id);
                 queue.free_dropped();
             }
-            let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             // A thread that was woken before its ring was stopped must not take what the destination is to have.
-            if vring.unless_stopped(|| queue.goes_on_here()) {
+            let is_running = vring.unless_stopped(|| queue.goes_on_here());
+            if is_running && let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO) {
+                self.offer.device_runs(versions, vring.queue_next_avail() == 0, || self.channel());
+            }
+            let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+            if is_running {
                 queue.serve_left(vring, &mut worker);
                 queue.serve_arrived(vring, &mut worker);
             }

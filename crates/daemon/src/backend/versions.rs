@@ -1,17 +1,23 @@
 //! The version table as a region of the device.
 //!
-//! The front end maps it once for each connection, for reading, from a descriptor that cannot write. The request is
-//! sent from a thread of its own: the front end serves it when it has the reply to GET_SHMEM_CONFIG, and the vhost-user
-//! thread, which sends that reply, must not wait for it.
+//! The front end maps it for reading, from a descriptor that cannot write; or, if it maps everything writable, from
+//! that of a mirror. It is asked when it has announced its regions, or if it cannot map anything then, when the driver
+//! has started the device; and again after a reset that has ended the mapping. The request is sent from a thread of
+//! its own: the front end serves it when it has the replies to its own requests, for which the caller must not make it
+//! wait.
 
 use std::{
     fmt, io,
     os::fd::{AsRawFd as _, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
     thread,
 };
 
 use tracing::{debug, warn};
+use transom_host::window::FrontEnd;
 use transom_wire::window::VERSIONS_ID;
 use vhost::vhost_user::{
     Backend, VhostUserFrontendReqHandler as _,
@@ -21,26 +27,30 @@ use vhost::vhost_user::{
 /// The version table of a coherence group, to be mapped by front ends.
 #[derive(Clone)]
 pub struct VersionsRegion {
-    /// Open for reading only.
+    /// The table, open for reading only, or the guest's own mirror of it.
     pub table: Arc<OwnedFd>,
     /// Length of the table, a multiple of the page size.
     pub table_len_bytes: u64,
     /// Length of the region, at least that of the table. Together with the window's it is a power of two, because QEMU
     /// 11.1 puts all regions into one PCI memory region.
     pub len_bytes: u64,
+    /// Who maps it.
+    pub front_end: FrontEnd,
+    /// Called before the front end gets the table.
+    pub before_use: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl VersionsRegion {
-    /// Creates a region beside a window of that length, which is 0 or a power of two.
-    pub fn new(table: OwnedFd, table_len_bytes: u64, window_len_bytes: u64) -> Self {
-        let len_bytes = table_len_bytes.next_power_of_two().max(window_len_bytes);
-        Self { table: Arc::new(table), table_len_bytes, len_bytes }
+    /// Returns the length of a region beside a window of that length, which is 0 or a power of two.
+    pub fn len_beside(window_len_bytes: u64, table_len_bytes: u64) -> u64 {
+        table_len_bytes.next_power_of_two().max(window_len_bytes)
     }
 
     /// Asks the front end to map the table, without waiting for it.
-    pub(super) fn offer(&self, channel: Backend) -> io::Result<()> {
+    fn offer(&self, channel: Backend) -> io::Result<()> {
         let region = self.clone();
         let offer = move || {
+            (region.before_use)();
             let request = VhostUserMMap {
                 shmid: VERSIONS_ID,
                 padding: [0; 7],
@@ -61,5 +71,47 @@ impl VersionsRegion {
 impl fmt::Debug for VersionsRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VersionsRegion({} of {} bytes)", self.table_len_bytes, self.len_bytes)
+    }
+}
+
+/// Whether the front end of one connection has the table mapped.
+#[derive(Debug, Default)]
+pub(super) struct Offer(AtomicU8);
+
+/// It was not asked yet.
+const NOT_ASKED: u8 = 0;
+/// It was asked, and has it mapped if it could.
+const ASKED: u8 = 1;
+/// It was asked before the device was stopped. A reset may have ended the mapping since.
+const STOPPED: u8 = 2;
+
+impl Offer {
+    /// The front end has announced its regions.
+    pub(super) fn regions_were_read(&self, region: &VersionsRegion, channel: Backend) -> io::Result<()> {
+        let may_ask = region.front_end.maps_before_start;
+        if may_ask && self.0.compare_exchange(NOT_ASKED, ASKED, SeqCst, SeqCst).is_ok() {
+            region.offer(channel)?;
+        }
+        Ok(())
+    }
+
+    /// The queue of requests runs. `is_new` says that the driver has set it up: a device that is only paused goes on
+    /// where its queue was, and its mappings are there.
+    pub(super) fn device_runs(&self, region: &VersionsRegion, is_new: bool, channel: impl FnOnce() -> Option<Backend>) {
+        let before = self.0.load(SeqCst);
+        if before == ASKED || self.0.compare_exchange(before, ASKED, SeqCst, SeqCst).is_err() {
+            return;
+        }
+        if (before == NOT_ASKED || is_new && region.front_end.unmaps_at_reset)
+            && let Some(channel) = channel()
+            && let Err(error) = region.offer(channel)
+        {
+            warn!(%error, "no thread to offer the version table: the guest does without");
+        }
+    }
+
+    /// The device was stopped, or reset.
+    pub(super) fn device_stopped(&self) {
+        let _ = self.0.compare_exchange(ASKED, STOPPED, SeqCst, SeqCst);
     }
 }

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
+use rustix::{
+    fs::{AtFlags, OFlags, StatxFlags, statx},
+    io::Errno,
+};
 use transom_host::{group::Group, passthrough::Passthrough, server::Server};
 use transom_watch::{Author, Change, ChangeKind, InodeNumbers, Object};
 
@@ -66,6 +69,9 @@ impl Stamps {
             Some(Change { kind: ChangeKind::MovedIn | ChangeKind::MovedOut, is_dir: true, .. }) => {
                 group.invalidate_all();
             }
+            // Any file of the file system, whose last name may have been outside. If it is gone, nobody has it open,
+            // and its name, if it was inside, is a change of its own.
+            Some(inside) if is_nameless_file(inside) && self.is_gone(inside) => return,
             Some(inside) => self.stamp(group, &objects(inside)),
             // The file may have another name, which is inside.
             None if !change.is_dir && self.has_other_names(change) => self.stamp(group, &[change.object]),
@@ -112,6 +118,11 @@ impl Stamps {
         group.stamp_host_change(&slots);
     }
 
+    fn is_gone(&self, change: &Change<'_>) -> bool {
+        let Some(Object::Handle(handle)) = change.object else { return false };
+        self.numbers.open(handle, OFlags::PATH).err() == Some(Errno::STALE)
+    }
+
     fn has_other_names(&self, change: &Change<'_>) -> bool {
         let Some(Object::Handle(handle)) = change.object else { return false };
         let links = self
@@ -134,6 +145,10 @@ impl Stamps {
         // A clock that was set back says nothing.
         now.checked_sub(changed)
     }
+}
+
+fn is_nameless_file(change: &Change<'_>) -> bool {
+    change.place.is_none() && !change.is_dir
 }
 
 /// Returns the inodes that a change is about: directories whose names change, and the object.

@@ -2,7 +2,7 @@
 //!
 //! | what | words |
 //! |---|---|
-//! | layout of the area, device and inode of the shared directory | 8 |
+//! | layout of the area; device and inode of the shared directory; mirrors that are used (2), and ever were (2) | 8 |
 //! | records of members, 8 words each | 8 × 64 |
 //! | turns to change names: 0, or the holder's index and 1 | 1024 |
 //! | for each member and for orphans: how many hot files has each slot | 65 × slots |
@@ -15,8 +15,12 @@ use transom_versions::{AtomicU64, Slot, layout};
 
 use super::{GroupError, MEMBERS_MAX, mapping::Mapping};
 
-/// First word: layout 1 of the area, for 64 members.
-const AREA: u64 = u64::from_le_bytes(*b"TRANSOG1");
+/// First word: layout 2 of the area, for 64 members that write mirrors.
+const AREA: u64 = u64::from_le_bytes(*b"TRANSOG2");
+
+/// Mirrors in a group's lifetime.
+pub(super) const MIRRORS_MAX: usize = 128;
+const MIRROR_WORDS: usize = MIRRORS_MAX / 64;
 
 const WORD_LEN: usize = size_of::<u64>();
 const HEAD_WORDS: usize = 8;
@@ -53,6 +57,8 @@ pub(super) enum RecordWord {
     PidNamespace = 3,
     /// 1 if the member stamps the host's own changes, or waits to take over from the one that does.
     HostWatch = 4,
+    /// Number of the mirror of its guest and 1, or 0.
+    Mirror = 5,
 }
 
 impl Area {
@@ -91,6 +97,17 @@ impl Area {
     pub(super) fn set_root(&self, (dev, ino): (u64, u64)) {
         self.word(1).store(dev, SeqCst);
         self.word(2).store(ino, SeqCst);
+    }
+
+    /// Returns which mirrors guests use, 64 to a word.
+    #[inline]
+    pub(super) fn mirrors_used(&self, word: usize) -> &AtomicU64 {
+        self.word(3 + word % MIRROR_WORDS)
+    }
+
+    /// Returns which mirrors guests have ever used.
+    pub(super) fn mirrors_spent(&self, word: usize) -> &AtomicU64 {
+        self.word(3 + MIRROR_WORDS + word % MIRROR_WORDS)
     }
 
     /// Returns the byte whose lock a daemon holds while it joins.

@@ -14,7 +14,7 @@ use transom_versions::{Keys, Reader, Writer, layout, location::TABLE_NAME as NAM
 
 use super::{
     GroupError, GroupLocation,
-    area::Area,
+    area::{Area, MIRRORS_MAX},
     location::{check_outside, check_private},
     mapping::Mapping,
 };
@@ -25,6 +25,15 @@ use crate::Errno;
 pub struct TableFile {
     pub(super) fd: OwnedFd,
     pub(super) len_bytes: usize,
+    /// The files of all mirrors, by number.
+    pub(super) mirrors: Vec<MirrorFile>,
+}
+
+/// The file of a mirror, mapped: a sandbox hides it.
+#[derive(Debug)]
+pub(super) struct MirrorFile {
+    pub(super) fd: OwnedFd,
+    pub(super) mapping: Mapping,
 }
 
 impl TableFile {
@@ -48,8 +57,35 @@ impl TableFile {
             }
             outcome => outcome.map_err(failed)?,
         };
-        check(fd, path)
+        let (fd, len_bytes, slots) = check(fd, path)?;
+        let mirrors = (0..MIRRORS_MAX).map(|number| open_mirror(&directory, place, number, slots));
+        Ok(Self { fd, len_bytes, mirrors: mirrors.collect::<Result<_, _>>()? })
     }
+}
+
+/// Opens the file of a mirror, creates it if it is missing, and makes it as long as the table.
+fn open_mirror(
+    directory: &OwnedFd,
+    place: &GroupLocation,
+    number: usize,
+    slots: u64,
+) -> Result<MirrorFile, GroupError> {
+    let name = format!("mirror.{number}");
+    let path = place.path().join(&name);
+    let failed = |source| GroupError::File { path: path.clone(), source };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = openat(directory, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    let stat = fstat(&fd).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(GroupError::NotAFile(path));
+    }
+    check_private(&stat, || format!("mirror {}", path.display()))?;
+    let len_bytes = layout::len_bytes(slots.ilog2());
+    if stat.st_size.cast_unsigned() < len_bytes as u64 {
+        ftruncate(&fd, len_bytes as u64).map_err(failed)?;
+    }
+    let mapping = Mapping::guarded(&fd, len_bytes).map_err(GroupError::Map)?;
+    Ok(MirrorFile { fd, mapping })
 }
 
 fn open_existing(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
@@ -57,7 +93,8 @@ fn open_existing(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     openat(directory, NAME, flags, Mode::empty())
 }
 
-fn check(fd: OwnedFd, path: PathBuf) -> Result<TableFile, GroupError> {
+/// Returns the file, its length, and the number of slots.
+fn check(fd: OwnedFd, path: PathBuf) -> Result<(OwnedFd, usize, u64), GroupError> {
     let stat = fstat(&fd).map_err(|source| GroupError::File { path: path.clone(), source })?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(GroupError::NotAFile(path));
@@ -73,7 +110,8 @@ fn check(fd: OwnedFd, path: PathBuf) -> Result<TableFile, GroupError> {
         return Err(GroupError::Length { len_bytes: found_bytes, needed_bytes: needed_bytes as u64 });
     }
     Area::check(&mapping, reader.slots())?;
-    Ok(TableFile { fd, len_bytes: needed_bytes })
+    let slots = reader.slots();
+    Ok((fd, needed_bytes, slots))
 }
 
 /// Creates a complete table under a name of this process, and then gives it its own name, unless somebody has done so.

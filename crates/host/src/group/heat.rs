@@ -2,19 +2,17 @@
 //! group is known.
 //!
 //! A count is raised before the slot becomes hot and lowered before somebody looks whether anyone else needs the heat:
-//! see [`Writer::clear_hot`].
+//! see [`Table::clear_hot`].
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use transom_versions::{Slot, Writer};
+use transom_versions::Slot;
 
 use super::{
     MEMBERS_MAX,
     area::{Area, RecordWord},
-    mapping::Mapping,
+    table::Table,
 };
-
-type Table = Writer<Mapping>;
 
 pub(super) fn heat(table: &Table, area: &Area, member: usize, slot: Slot) {
     area.record(member, RecordWord::HotFiles).fetch_add(1, SeqCst);

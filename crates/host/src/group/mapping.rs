@@ -2,11 +2,17 @@
 
 #![expect(unsafe_code, reason = "a mapping has an address and a lifetime of its own")]
 
-use std::{ffi::c_void, os::fd::AsFd, ptr::NonNull, sync::Arc};
+use std::{
+    ffi::c_void,
+    os::fd::AsFd,
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use transom_versions::{AtomicU64, Region};
 
+use super::fault::Guard;
 use crate::Errno;
 
 /// The beginning of a file, mapped for reading and writing, as words. Clones share the mapping.
@@ -15,6 +21,8 @@ pub(super) struct Mapping(Arc<Mapped>);
 
 #[derive(Debug)]
 struct Mapped {
+    /// Dropped first: from then on the range may belong to somebody else.
+    guard: Mutex<Option<Guard>>,
     region: Region,
     start: NonNull<c_void>,
     len_bytes: usize,
@@ -37,7 +45,17 @@ impl Mapping {
         // 2. Nobody but the region makes references to it.
         // 3. Daemons write the file through values of this type only; guests map it for reading.
         let region = unsafe { Region::new(start.cast(), len_bytes) }.map_err(|_| Errno::INVAL)?;
-        Ok(Self(Arc::new(Mapped { region, start, len_bytes })))
+        Ok(Self(Arc::new(Mapped { guard: Mutex::new(None), region, start, len_bytes })))
+    }
+}
+
+impl Mapping {
+    /// As [`Self::new`], for a file that others may truncate: what is missing then is replaced by zeros.
+    pub(super) fn guarded(file: impl AsFd, len_bytes: usize) -> Result<Self, Errno> {
+        let mapping = Self::new(file, len_bytes)?;
+        let guard = Guard::new(mapping.0.start.as_ptr() as usize, len_bytes).ok_or(Errno::NOMEM)?;
+        *mapping.0.guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
+        Ok(mapping)
     }
 }
 
@@ -50,6 +68,7 @@ impl AsRef<[AtomicU64]> for Mapping {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        drop(self.guard.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         // SAFETY: `start` and `len_bytes` are those of the mapping that `new` made, and every reference to its memory
         // borrows this value.
         let result = unsafe { munmap(self.start.as_ptr(), self.len_bytes) };

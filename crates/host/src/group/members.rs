@@ -8,20 +8,17 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::process::getpid;
-use transom_versions::Writer;
 
 use super::{
     GroupError, MEMBERS_MAX,
     area::{Area, FREE, LIVE, RecordWord},
     heat,
-    mapping::Mapping,
+    table::Table,
 };
 use crate::{
     Errno,
     sysfd::ofd::{FileRange, LockKind, lock, try_lock, unlock},
 };
-
-type Table = Writer<Mapping>;
 
 /// The record of this process.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +58,7 @@ fn join_alone(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> R
     }
     let index = free.ok_or(GroupError::Full)?;
     try_lock(file, byte(area.record_byte(index)), LockKind::Exclusive).map_err(GroupError::Lock)?;
-    for word in [RecordWord::PidNamespace, RecordWord::HostWatch] {
+    for word in [RecordWord::PidNamespace, RecordWord::HostWatch, RecordWord::Mirror] {
         area.record(index, word).store(0, SeqCst);
     }
     area.record(index, RecordWord::Pid).store(getpid().as_raw_nonzero().get() as u64, SeqCst);
@@ -73,6 +70,13 @@ fn join_alone(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> R
 pub(super) fn sign_off(file: &OwnedFd, area: &Area, record: &Record) {
     area.record(record.index, RecordWord::State).store(FREE, SeqCst);
     let _ = unlock(file, byte(area.record_byte(record.index)));
+}
+
+/// Stops to write the mirror of a member's guest.
+pub(super) fn give_up_mirror(table: &Table, area: &Area, index: usize) {
+    if let Some(number) = area.record(index, RecordWord::Mirror).swap(0, SeqCst).checked_sub(1) {
+        table.mirrors().give_up(usize::try_from(number).unwrap_or(usize::MAX));
+    }
 }
 
 /// Cleans up after every other member that has died.
@@ -109,6 +113,7 @@ fn bury_if_dead(file: &OwnedFd, table: &Table, area: &Area, index: usize) -> Res
             let _ = turn.compare_exchange(holder, 0, SeqCst, SeqCst);
         }
         heat::orphan(table, area, index);
+        give_up_mirror(table, area, index);
         table.raise_epoch();
         area.record(index, RecordWord::State).store(FREE, SeqCst);
     }

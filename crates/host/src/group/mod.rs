@@ -6,30 +6,39 @@
 //! that its guest may change without a request ([`heat`]), and takes turns with the others where a name's inode must
 //! not change between a look and a system call ([`names`]). A thread watches the records of the others ([`watch`]):
 //! whoever dies without signing off may have left a change without a stamp, so all caches are declared invalid. One
-//! member stamps what other processes of the host change ([`host_watch`]).
+//! member stamps what other processes of the host change ([`host_watch`]). Whatever is written to the table is written
+//! to the copies of guests whose front ends map everything writable ([`table`], [`mirrors`]).
 //!
 //! Nothing here takes a lock of this process. Whatever a peer writes into the file is only compared, never used as an
 //! index.
 
 mod area;
 mod error;
+mod fault;
 mod file;
 mod heat;
 mod host_watch;
 mod location;
 mod mapping;
 mod members;
+mod mirrors;
 mod names;
+mod table;
 mod watch;
 
 #[cfg(test)]
 mod group_test;
 #[cfg(test)]
 mod host_watch_test;
+#[cfg(test)]
+mod mirrors_test;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
 
 use rustix::fs::{OFlags, fstat};
@@ -40,6 +49,8 @@ use area::{Area, RecordWord};
 use host_watch::HostWatch;
 use mapping::Mapping;
 use members::Record;
+use mirrors::Mirrors;
+use table::Table;
 use watch::Watch;
 
 pub use error::GroupError;
@@ -66,10 +77,20 @@ struct Inner {
     file: OwnedFd,
     /// The same file, open for reading only.
     for_guests: OwnedFd,
-    table: Writer<Mapping>,
+    table: Table,
+    /// The mirror of this daemon's guest, if it has one.
+    mirror: OnceLock<ReservedMirror>,
     area: Area,
     record: Record,
     host_watch: HostWatch,
+}
+
+#[derive(Debug)]
+struct ReservedMirror {
+    number: usize,
+    fd: OwnedFd,
+    /// The front end may have it.
+    is_used: AtomicBool,
 }
 
 impl Group {
@@ -87,8 +108,18 @@ impl Group {
         let mapping = Mapping::new(&own, file.len_bytes).map_err(GroupError::Map)?;
         let table = Writer::new(mapping.clone())?;
         let area = Area::new(mapping, table.reader().slots());
+        let mirrors = Mirrors::new(area.clone(), &table, &file.mirrors)?;
+        let table = Table::new(table, mirrors);
         let record = members::join(&own, &table, &area, (root.st_dev, root.st_ino))?;
-        let inner = Arc::new(Inner { file: own, for_guests, table, area, record, host_watch: HostWatch::default() });
+        let inner = Arc::new(Inner {
+            file: own,
+            for_guests,
+            table,
+            mirror: OnceLock::new(),
+            area,
+            record,
+            host_watch: HostWatch::default(),
+        });
         let watch = Watch::start(&inner).map_err(GroupError::Thread)?;
         Ok(Self { _watch: watch, inner })
     }
@@ -96,6 +127,28 @@ impl Group {
     /// Returns a descriptor of the table for guests to map: open for reading only. The table is at its beginning.
     pub fn table_fd(&self) -> BorrowedFd<'_> {
         self.inner.for_guests.as_fd()
+    }
+
+    /// Reserves a mirror of the table, which the guest of this daemon may write without harm to others: for a front end
+    /// that maps everything writable. Call it once. Returns a descriptor that can write, or `None` if guests of the
+    /// group have used all mirrors. Before anyone gets it, call the function of [`Self::mirror_starter`].
+    pub fn reserve_mirror(&self, file: TableFile) -> Option<BorrowedFd<'_>> {
+        let Inner { table, mirror, .. } = &*self.inner;
+        let number = table.mirrors().reserve()?;
+        let fd = file.mirrors.into_iter().nth(number)?.fd;
+        Some(mirror.get_or_init(|| ReservedMirror { number, fd, is_used: AtomicBool::new(false) }).fd.as_fd())
+    }
+
+    /// Returns a function that fills the mirror and has it written from then on. Calls after the first do nothing.
+    pub fn mirror_starter(&self) -> impl Fn() + Send + Sync + 'static {
+        let inner = Arc::clone(&self.inner);
+        move || {
+            let Inner { table, area, record, mirror, .. } = &*inner;
+            if let Some(mirror) = mirror.get().filter(|mirror| !mirror.is_used.swap(true, SeqCst)) {
+                area.record(record.index, RecordWord::Mirror).store(mirror.number as u64 + 1, SeqCst);
+                table.mirrors().start(mirror.number, table.master());
+            }
+        }
     }
 
     /// Returns the length of the table in bytes, without what only daemons use.
@@ -112,11 +165,7 @@ impl Group {
     /// Stamps inodes that were changed. Call it after the change and before the reply.
     #[inline]
     pub fn stamp(&self, slots: &[Slot]) -> Stamp {
-        let stamp = self.inner.table.next_stamp();
-        for &slot in slots {
-            self.inner.table.raise(slot, stamp);
-        }
-        stamp
+        self.inner.table.stamp(slots)
     }
 
     /// Declares everything that any guest has cached invalid, because it is not known what has changed.
@@ -209,10 +258,14 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let Inner { file, table, area, record, .. } = &*self.inner;
+        let Inner { file, table, mirror, area, record, .. } = &*self.inner;
         heat::orphan(table, area, record.index);
         // Another member takes over, and lacks nothing: it has been sent the same changes.
         self.inner.host_watch.withdraw(&self.inner);
+        members::give_up_mirror(table, area, record.index);
+        if let Some(mirror) = mirror.get().filter(|mirror| !mirror.is_used.load(SeqCst)) {
+            table.mirrors().unreserve(mirror.number);
+        }
         members::sign_off(file, area, record);
     }
 }

@@ -45,9 +45,10 @@ impl Watch {
     }
 }
 
-/// Returns whether the file has no name any more, so that whoever joins now gets another table.
+/// Returns whether the table or the mirror has no name any more, so that whoever joins now writes another file.
 fn is_replaced(inner: &Inner) -> bool {
-    fstat(&inner.file).is_ok_and(|stat| stat.st_nlink == 0)
+    let files = [Some(&inner.file), inner.mirror.get().map(|mirror| &mirror.fd)];
+    files.into_iter().flatten().any(|file| fstat(file).is_ok_and(|stat| stat.st_nlink == 0))
 }
 
 impl Drop for Watch {

@@ -17,6 +17,8 @@ pub struct FrontEnd {
     pub maps_beyond_end: bool,
     /// A device reset ends all mappings without a request from us.
     pub unmaps_at_reset: bool,
+    /// It serves SHMEM_MAP before the guest's driver has started the device.
+    pub maps_before_start: bool,
     /// It needs a read-only descriptor if the guest only reads. It maps nothing itself, so a writable descriptor can
     /// replace that one without a gap.
     pub opens_as_asked: bool,
@@ -24,7 +26,8 @@ pub struct FrontEnd {
 
 impl FrontEnd {
     /// QEMU 11.1. With CONFIGURE_MEM_SLOTS it aborts at 512 mappings and crashes at a reset. Without, the cost of a
-    /// new mapping grows with the number of mappings.
+    /// new mapping grows with the number of mappings. A request for a mapping crashes it while the device is not
+    /// started, when its vhost device has no virtio device.
     pub const QEMU: Self = Self {
         mappings_max: 512,
         needs_barrier: true,
@@ -32,6 +35,7 @@ impl FrontEnd {
         maps_read_only: false,
         maps_beyond_end: false,
         unmaps_at_reset: true,
+        maps_before_start: false,
         opens_as_asked: false,
     };
 
@@ -43,6 +47,7 @@ impl FrontEnd {
         maps_read_only: true,
         maps_beyond_end: true,
         unmaps_at_reset: false,
+        maps_before_start: true,
         opens_as_asked: false,
     };
 

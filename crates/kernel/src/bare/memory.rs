@@ -14,8 +14,9 @@ use core::{
 use linked_list_allocator::Heap;
 use transom_guest::{
     dma::{DirectMemory, DmaMemory},
-    transport::{TransportError, VolatileRegisters},
+    transport::{ShmRegion, TransportError, VolatileRegisters},
 };
+use transom_versions::Region;
 
 use super::{arch, lock::Lock};
 
@@ -63,6 +64,17 @@ pub(super) fn heap_len() -> usize {
 /// Returns the number of bytes of the heap that are in use.
 pub(super) fn used() -> usize {
     HEAP.0.lock().used()
+}
+
+/// Returns a device's region as words, which the host writes.
+pub(super) fn words(region: ShmRegion) -> Result<Region, TransportError> {
+    let is_mapped = region.address.checked_add(region.len_bytes).is_some_and(|end| end <= arch::IDENTITY_LEN);
+    let start = NonNull::new(region.address as *mut u8).filter(|_| is_mapped);
+    let start = start.ok_or(TransportError::Broken("a region is at an address that cannot be used"))?;
+    // SAFETY: addresses below `IDENTITY_LEN` are mapped permanently, a device's region is not memory of the kernel,
+    // which makes no other reference to it, and the host writes whole words.
+    unsafe { Region::new(start, region.len_bytes as usize) }
+        .map_err(|_| TransportError::Broken("a region is at an odd address"))
 }
 
 /// Returns the registers of a device at a physical address, if they are mapped.

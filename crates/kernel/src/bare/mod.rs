@@ -23,6 +23,7 @@ mod processors;
 mod scenario;
 mod share;
 mod tables;
+mod versions;
 #[cfg(not(target_arch = "x86_64"))]
 mod virt;
 #[cfg(not(target_arch = "x86_64"))]

@@ -14,14 +14,16 @@ use transom_guest::{
     transport::Transport,
     volume::Volume,
 };
-use transom_wire::{config::QUEUE_FIRST_REQUEST, ops::init::InitFlags};
+use transom_wire::{config::QUEUE_FIRST_REQUEST, ops::init::InitFlags, window::VERSIONS_ID};
 
 use super::{
     Failure, arch,
     console::say,
     dma, interrupts, memory,
     platform::{Bare, LOST_NS},
-    processors, scenario, window,
+    processors, scenario,
+    versions::{self, Table},
+    window,
 };
 
 /// How replies are noticed.
@@ -56,6 +58,7 @@ impl<T: Transport + 'static> Counts for VirtioFs<Bare, T> {
 pub(super) struct Share {
     fs: Fs<Bare>,
     features: u64,
+    versions: Option<Table>,
     /// Not kept alive by this, so that unmounting resets it.
     device: Weak<dyn Counts>,
 }
@@ -83,6 +86,7 @@ impl Share {
             }
             None => None,
         };
+        let versions = channel.shm_region(VERSIONS_ID).map(versions::table).transpose()?;
         let config = SessionConfig::default().with(InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX);
         let session = Session::begin(channel, Arc::clone(platform), config)?;
         say!("FUSE minor {}", session.negotiated().minor);
@@ -92,7 +96,15 @@ impl Share {
             None => Volume::new(session, options),
         };
         let (features, device) = (device.features(), Arc::downgrade(&device) as Weak<dyn Counts>);
-        Ok(Self { fs: Fs::new(Arc::new(volume)), features, device })
+        Ok(Self { fs: Fs::new(Arc::new(volume)), features, versions, device })
+    }
+
+    /// Shows that the version table follows a change, if the device has one.
+    pub(super) fn use_versions(&self) -> Result<(), Failure> {
+        if let Some(table) = &self.versions {
+            say!("ok: version table of {} slots: {}", table.slots(), versions::change(&self.fs, table)?);
+        }
+        Ok(())
     }
 
     /// Ends the session and resets the device.
@@ -150,5 +162,13 @@ impl Share {
         let processors::Tally { sleeps, alarms, .. } = processors::tally();
         say!("ok: woken by {name}: {:?} interrupts, {} sleeps, {} alarms", counts(), sleeps[0], alarms[0]);
         Ok(())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Share {
+    /// Returns whether the device has a region of shared memory.
+    pub(super) fn has_regions(&self) -> bool {
+        self.has_window() || self.versions.is_some()
     }
 }

@@ -21,6 +21,10 @@ pub(crate) enum Attachment {
     Pci,
     /// On the PCI bus, with a window: QEMU's generic device.
     PciWithWindow,
+    /// As `PciWithWindow`, and the daemon is in a coherence group.
+    PciWithWindowAndTable,
+    /// The same without a window.
+    PciWithTable,
     /// On the PCI bus, and the device accesses memory as the platform says.
     PciOfPlatform,
     /// On the PCI bus of a machine with one processor and 16 MiB of memory.
@@ -73,9 +77,22 @@ impl Attachment {
 
     /// Returns whether the kernel tests mapped files.
     pub(crate) fn maps_files(self) -> bool {
-        use Attachment::{Aarch64WithWindow, Aarch64WithoutMarks, Riscv64WithWindow, Riscv64WithoutMarks};
+        use Attachment::{
+            Aarch64WithWindow, Aarch64WithoutMarks, PciWithWindow, PciWithWindowAndTable, Riscv64WithWindow,
+            Riscv64WithoutMarks,
+        };
         let on_virt = [Aarch64WithWindow, Aarch64WithoutMarks, Riscv64WithWindow, Riscv64WithoutMarks];
-        self == Self::PciWithWindow || on_virt.contains(&self)
+        [PciWithWindow, PciWithWindowAndTable].contains(&self) || on_virt.contains(&self)
+    }
+
+    /// Returns whether the daemon is in a coherence group.
+    pub(crate) fn has_versions(self) -> bool {
+        matches!(self, Self::PciWithWindowAndTable | Self::PciWithTable)
+    }
+
+    /// Returns whether the device has a region of shared memory.
+    pub(crate) fn has_regions(self) -> bool {
+        self.has_window() || self.has_versions()
     }
 
     /// Returns the machine's type and what it needs to start and to end.
@@ -83,7 +100,11 @@ impl Attachment {
         const PC: &[&str] = &["-cpu", "max", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         const PC_OF_TWO: &[&str] = &["-cpu", "max", "-smp", "2", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
         match self {
-            Self::Pci | Self::PciWithWindow | Self::PciOfPlatform => ("q35", PC_OF_TWO),
+            Self::Pci
+            | Self::PciWithWindow
+            | Self::PciWithWindowAndTable
+            | Self::PciWithTable
+            | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
             Self::PciOfSixteen | Self::Table | Self::OtherPci | Self::Nothing => ("q35", PC),
             Self::Aarch64 | Self::Aarch64WithWindow => ("virt", &["-cpu", "max", "-smp", "2"]),
@@ -99,7 +120,7 @@ impl Attachment {
             Self::PciOfPlatform => {
                 Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2,iommu_platform=on")
             }
-            _ if self.has_window() => {
+            _ if self.has_regions() => {
                 Some("vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=3,vq_size=1024,config_size=40")
             }
             Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
@@ -127,7 +148,7 @@ impl Machine {
         let program = match attachment {
             _ if attachment.architecture() == "aarch64" => tools.qemu_of(Architecture::Aarch64),
             _ if attachment.architecture() == "riscv64" => tools.qemu_of(Architecture::Riscv64),
-            _ if attachment.has_window() => tools.qemu_with_window(None),
+            _ if attachment.has_regions() => tools.qemu_with_window(None),
             _ => tools.qemu(None, true),
         };
         match program {

@@ -136,6 +136,17 @@ fn check_mapped(attachment: Attachment) -> Option<String> {
     Some(console)
 }
 
+/// The kernel mounts several times, each after a reset of the device, which ends what QEMU has mapped.
+#[test]
+fn the_version_table_is_read_over_pci_alone_and_beside_a_window() {
+    for attachment in [Attachment::PciWithTable, Attachment::PciWithWindowAndTable] {
+        let Some(console) = boot(attachment) else { return };
+        let seen = "valid before a change true, after it false, fetched anew true, another file true";
+        let line = format!("ok: version table of 65536 slots: {seen}");
+        assert!(console.lines().any(|found| found == line), "{attachment:?}: {console}");
+    }
+}
+
 #[test]
 fn a_device_that_accesses_memory_as_the_platform_says_gets_a_pool_and_others_get_addresses() {
     let [Some(direct), Some(bounce)] = [Attachment::Pci, Attachment::PciOfPlatform].map(boot) else { return };
@@ -260,7 +271,7 @@ fn run(kernel: &Path, attachment: Attachment) -> Option<(tempfile::TempDir, Outp
         fs::File::create(share.join("table")).unwrap().set_len(TABLE_FILE_LEN).unwrap();
     }
     let socket = dir.path().join("socket");
-    let _daemon = daemon(&share, &socket, attachment);
+    let _daemon = daemon(&share, &socket, &dir.path().join("group"), attachment);
     let output = machine.run(kernel, &socket, dir.path());
     Some((dir, output))
 }
@@ -302,16 +313,21 @@ impl Drop for Daemon {
     }
 }
 
-fn daemon(share: &Path, socket: &Path, attachment: Attachment) -> Daemon {
+fn daemon(share: &Path, socket: &Path, group: &Path, attachment: Attachment) -> Daemon {
     let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("transomd");
     assert!(program.is_file(), "{} is not built; run `cargo build --workspace`", program.display());
     let mut command = Command::new(program);
     command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(share).stderr(Stdio::null());
     if attachment.has_window() {
         let window = if attachment == Attachment::Table { TABLE_WINDOW } else { "8M" };
-        command.args(["--dax-window", window, "--dax-policy", "always", "--tag", "kernel"]);
-        // With a window, it would offer one.
-        command.args(["--num-request-queues", "2"]);
+        command.args(["--dax-window", window, "--dax-policy", "always"]);
+    }
+    if attachment.has_regions() {
+        // QEMU's device has a tag only from the daemon, which would offer one queue with a window.
+        command.args(["--tag", "kernel", "--num-request-queues", "2"]);
+    }
+    if attachment.has_versions() {
+        command.arg("--coherence-group").arg(group);
     }
     let mut daemon = Daemon(command.spawn().unwrap());
     let begun = Instant::now();

@@ -8,7 +8,7 @@ use vhost::vhost_user::message::VhostUserMMap;
 use super::VersionTable;
 
 /// The version table, which exists once the daemon has had it mapped.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct LateTable {
     table: Mutex<Option<VersionTable>>,
     is_mapped: Condvar,

@@ -27,8 +27,8 @@ use vhost::vhost_user::{
 
 use super::{ALIGNMENT, LEN_MAX, LateTable, Part, VersionTable, Window, WindowUse};
 
-/// How long a daemon may take to have its version table mapped. It does so at once; after this time the guest does
-/// without the table.
+/// How long a daemon may take to have its version table mapped. It does so at once, or when the device has started;
+/// after this time the guest does without the table.
 const MAPPED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The lengths of a daemon's regions in bytes, 0 for those that it lacks.
@@ -43,7 +43,10 @@ pub(crate) struct RegionLens {
 pub(crate) struct Served {
     /// `None` if the daemon maps no files.
     window: Option<Window>,
-    versions: Option<VersionTable>,
+    /// `None` if the daemon has no version table.
+    late: Option<Arc<Regions>>,
+    /// The table, once somebody has asked for it.
+    versions: OnceLock<Option<VersionTable>>,
     /// Our end; shutting it down ends the thread.
     channel: UnixStream,
     thread: Option<JoinHandle<()>>,
@@ -51,7 +54,6 @@ pub(crate) struct Served {
 
 impl Served {
     /// Creates a channel and passes the daemon's end to `send`, which returns the lengths of the daemon's regions.
-    /// Waits until the daemon has had its version table mapped, if it has one, for a bounded time.
     pub(crate) fn start<E>(
         used_for: WindowUse,
         send: impl FnOnce(&dyn AsRawFd) -> Result<RegionLens, E>,
@@ -75,18 +77,21 @@ impl Served {
         if let Some(window) = &window {
             let _ = late.window.set(window.clone());
         }
+        let late = (lens.versions > 0).then_some(late);
         let serve = move || while handler.handle_request().keeps_channel() {};
         let thread = std::thread::Builder::new().name("transom-window".into()).spawn(serve)?;
-        let versions = if lens.versions > 0 { late.versions.wait(MAPPED_WITHIN) } else { None };
-        Ok(Some(Self { window, versions, channel, thread: Some(thread) }))
+        Ok(Some(Self { window, late, versions: OnceLock::new(), channel, thread: Some(thread) }))
     }
 
     pub(crate) fn window(&self) -> Option<&Window> {
         self.window.as_ref()
     }
 
+    /// Returns the version table. The first call waits until the daemon has had it mapped, for a bounded time: call it
+    /// once the device has started.
     pub(crate) fn versions(&self) -> Option<&VersionTable> {
-        self.versions.as_ref()
+        let late = self.late.as_ref()?;
+        self.versions.get_or_init(|| late.versions.wait(MAPPED_WITHIN)).as_ref()
     }
 }
 
@@ -135,7 +140,7 @@ impl KeepsChannel for vhost::vhost_user::Result<u64> {
 }
 
 /// The regions, of which the window exists once the daemon has reported its length.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Regions {
     window: OnceLock<Window>,
     versions: LateTable,

@@ -8,10 +8,10 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use transom_vm::{
+    build,
     packages::{Cache, Closure, Freshness, OnStderr, Packages, Request, kernels::Series, toolchain::AtLeast},
     peer,
     tools::{Architecture, Tools},
-    uml,
 };
 
 /// Fetch kernels and packages into the cache, without root, and print their paths
@@ -50,6 +50,9 @@ enum What {
         #[arg(long)]
         with_versions: bool,
     },
+    /// A kernel for virtual machines, built from the distribution's source with the patch by which Linux reads version
+    /// tables; prints the image
+    LinuxWithVersions,
     /// virtiofsd, which Transom is compared with; prints the executable
     Peer,
     /// A Rust compiler with the sources of `core`; prints the compiler, its version and its Debian release
@@ -107,8 +110,11 @@ fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
             Ok(program.words().iter().map(|word| word.display().to_string()).collect())
         }
         What::Uml { with_versions } => {
-            let kernel = if *with_versions { uml::kernel_with_versions } else { uml::kernel };
+            let kernel = if *with_versions { build::uml_kernel_with_versions } else { build::uml_kernel };
             Ok(vec![kernel(&packages, freshness)?.display().to_string()])
+        }
+        What::LinuxWithVersions => {
+            Ok(vec![build::pci_kernel_with_versions(&packages, freshness)?.display().to_string()])
         }
         What::Peer => Ok(vec![peer::virtiofsd(&packages)?.display().to_string()]),
         What::Rust { least, suite } => {

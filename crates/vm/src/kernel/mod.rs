@@ -37,6 +37,20 @@ impl Kernel {
         }
         Ok(Self { image: image.to_owned(), modules: modules_folder(image) })
     }
+
+    /// Checks that the kernel reads version tables. One that does not would cache forever. `unpacked` is its image
+    /// without compression, and `words` are words that the patch adds to it.
+    pub(crate) fn check_reads_versions(&self, unpacked: &Path, words: &str) -> Result<()> {
+        let image = std::fs::read(unpacked).map_err(Error::io(format!("cannot read kernel {unpacked:?}")))?;
+        if image.windows(words.len()).any(|bytes| bytes == words.as_bytes()) {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "{:?} does not read version tables: build it with the patch in the project's directory linux/ and \
+             CONFIG_FUSE_VERSIONS=y, or leave --kernel out",
+            self.image
+        )))
+    }
 }
 
 fn modules_folder(image: &Path) -> Option<std::path::PathBuf> {

@@ -36,6 +36,9 @@ impl<'a> Plan<'a> {
         if spec.shares.iter().any(|share| share.dax.is_some()) {
             return Err("a share with a DAX window cannot be plugged into a running machine".into());
         }
+        if spec.shares.iter().any(|share| share.version_table.is_some()) {
+            return Err("a share with a version table cannot be plugged into a running machine".into());
+        }
         if env::temp_dir().to_str().is_none() {
             return Err("QEMU takes commands in UTF-8, and the directory of the run is not".into());
         }

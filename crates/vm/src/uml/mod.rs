@@ -1,10 +1,7 @@
 //! User Mode Linux: a Linux kernel as a process, which boots quickly, without hardware and without root.
 //!
-//! [`Uml`] is the [`Vmm`]; [`build`] builds the kernel. The channels are socket pairs connected to serial lines. There
-//! is no DAX, because this machine has no shared-memory regions.
-
-mod build;
-mod patch;
+//! [`Uml`] is the [`Vmm`]; [`build`](crate::build) builds the kernel. The channels are socket pairs
+//! connected to serial lines. There is no DAX, because this machine has no shared-memory regions.
 
 use std::{
     env,
@@ -27,7 +24,6 @@ use rustix::{
 };
 
 use crate::{Boot, Channels, Error, GuestChannels, Result, SharePoint, Started, Supervised, Vmm};
-pub use build::{cached_kernel, kernel, kernel_with_versions, source_for_patch};
 
 /// User Mode Linux as a [`Vmm`]; the kernel is the executable.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +36,7 @@ const NAME: &str = "user-mode-linux-without-reset";
 const VIRTIO_ID_FS: u32 = 26;
 
 /// The kernel's parameter with the version tables, `TAG:FILE,...`, if it has our patch.
-const VERSIONS_PARAMETER: &str = "virtiofs.versions";
+pub(crate) const VERSIONS_PARAMETER: &str = "virtiofs.versions";
 
 /// Preferred directory for the guest's memory file, which is executed from and often written.
 const MEMORY_FOLDER: &str = "/dev/shm";
@@ -141,19 +137,6 @@ fn command(boot: &Boot<'_>, ends: &[OwnedFd], scratch: Option<&fs::File>) -> Res
 /// end of it. The table may not exist yet; the kernel opens it when it mounts the share.
 fn link(table: &Path, name: &Path) -> Result<()> {
     symlink(absolute(table)?, name).map_err(Error::io(format!("cannot create {name:?}")))
-}
-
-/// Checks that a kernel reads version tables. One that does not would ignore the parameter and cache forever.
-pub(crate) fn check_reads_versions(kernel: &Path) -> Result<()> {
-    let image = fs::read(kernel).map_err(Error::io(format!("cannot read {kernel:?}")))?;
-    let parameter = VERSIONS_PARAMETER.as_bytes();
-    if image.windows(parameter.len()).any(|bytes| bytes == parameter) {
-        return Ok(());
-    }
-    Err(Error::Usage(format!(
-        "{kernel:?} does not read version tables: build it with the patch in the project's directory linux/ and \
-         CONFIG_FUSE_VERSIONS=y, or leave --kernel out"
-    )))
 }
 
 /// Returns a parameter that ends in a path. The kernel splits parameters at spaces, and device paths at colons.

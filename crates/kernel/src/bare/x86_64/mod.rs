@@ -159,14 +159,15 @@ fn use_pci(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<(), Failu
         return share.unmount();
     }
     scenario::run(share.fs())?;
+    share.use_versions()?;
     dma_cost::count(&share)?;
-    let has_window = share.has_window();
+    let (has_window, has_regions) = (share.has_window(), share.has_regions());
     if has_window {
         mapping::run(share.fs())?;
     }
     share.unmount()?;
-    // Once is enough: the ways do not depend on the window.
-    for (name, way) in WAYS.into_iter().filter(|_| !has_window) {
+    // Once is enough: the ways do not depend on the regions.
+    for (name, way) in WAYS.into_iter().filter(|_| !has_regions) {
         let share = Share::mount(open(function, way)?, platform, Wait::Sleeping)?;
         share.use_until_woken(name, request_vector(way))?;
         share.unmount()?;
@@ -174,7 +175,7 @@ fn use_pci(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<(), Failu
     if !jobs::start_second()? {
         return Ok(());
     }
-    for (name, way, queues) in WAYS_OF_TWO.into_iter().filter(|_| !has_window) {
+    for (name, way, queues) in WAYS_OF_TWO.into_iter().filter(|_| !has_regions) {
         let share = Share::mount(open(function, way)?, platform, Wait::Sleeping)?;
         parallel::run(&share, name, queues)?;
         share.unmount()?;

@@ -1,10 +1,13 @@
-//! Builds the kernel of User Mode Linux from the distribution's source, and keeps it in the cache.
+//! Builds kernels from the distribution's source, and keeps them in the cache.
 //!
-//! [`kernel`] and [`kernel_with_versions`] are the entries; [`source`] prepares the source, and [`tools`] finds the
-//! programs that the build needs. A result is named after the version of the source and a digest of the configuration
-//! and the patch, so that a change of any causes a new build. Lock: the cache's `uml`, during a build.
+//! [`uml_kernel`], [`uml_kernel_with_versions`] and [`pci_kernel_with_versions`] are the entries; [`target`] says what
+//! is built for which machine, [`source`] prepares the source, and [`tools`] finds the programs that the build needs. A
+//! result is named after the version of the source and a digest of the configuration and the patch, so that a change of
+//! any causes a new build. Lock: the cache's `uml`, during a build.
 
+mod patch;
 mod source;
+mod target;
 mod tools;
 
 use std::{
@@ -15,50 +18,61 @@ use std::{
     thread,
 };
 
-use super::patch::Patch;
 use crate::packages::{Cache, Error, Freshness, Packages, Prefix, Report, Result, cache::digest, kernels::numbers};
-use source::CHANGED;
+use patch::Patch;
 pub use source::source_for_patch;
+use target::{PCI, Target, UML};
 use tools::Tools;
 
-/// The configuration, in addition to `allnoconfig`.
-const CONFIG: &str = include_str!("config");
-/// The configuration of a kernel with the patch, in addition to [`CONFIG`].
+/// The configuration of a kernel with the patch, in addition to its machine's.
 const PATCHED_CONFIG: &str = "CONFIG_FUSE_VERSIONS=y\n";
-/// Approximate number of lines that make prints, for the percentage.
-const LINES: f32 = 1200.0;
-/// Returns the kernel, building it if it is not in the cache, which takes some minutes.
+
+/// Returns the kernel of User Mode Linux, building it if it is not in the cache, which takes some minutes.
 ///
 /// # Errors
 ///
 /// Returns an error if the source is not available, a tool is missing, or the compiler fails; see [`Error`].
-pub fn kernel(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
-    find_or_build(packages, freshness, &plain_digest(), None)
+pub fn uml_kernel(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
+    find_or_build(packages, freshness, &UML, None)
 }
 
-/// As [`kernel`], with the patch by which Linux reads version tables. If neither is in the cache, both are built: the
-/// second then takes only seconds.
+/// As [`uml_kernel`], with the patch by which Linux reads version tables. If neither is in the cache, both are built:
+/// the second then takes only seconds.
 ///
 /// # Errors
 ///
-/// As for [`kernel`], or if the patch is missing or does not apply to the source.
-pub fn kernel_with_versions(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
-    let patch = Patch::find()?;
-    find_or_build(packages, freshness, &patched_digest(&patch), Some(&patch))
+/// As for [`uml_kernel`], or if the patch is missing or does not apply to the source.
+pub fn uml_kernel_with_versions(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
+    find_or_build(packages, freshness, &UML, Some(&Patch::find()?))
 }
 
-/// Returns the newest cached kernel that was built with our configuration, without the patch.
-pub fn cached_kernel(cache: &Cache) -> Option<PathBuf> {
-    newest(cache, &plain_digest())
+/// Returns a kernel for virtual machines with PCI, with the patch by which Linux reads version tables.
+///
+/// # Errors
+///
+/// As for [`uml_kernel_with_versions`], or if this is another machine than x86-64.
+pub fn pci_kernel_with_versions(packages: &Packages<'_>, freshness: Freshness) -> Result<PathBuf> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Error::Unexpected(
+            "a kernel with version tables for virtual machines is built on x86-64 only".into(),
+        ));
+    }
+    find_or_build(packages, freshness, &PCI, Some(&Patch::find()?))
+}
+
+/// Returns the newest cached kernel of User Mode Linux that was built with our configuration, without the patch.
+pub fn cached_uml_kernel(cache: &Cache) -> Option<PathBuf> {
+    newest(cache, &UML, &digest_of(&UML, None))
 }
 
 fn find_or_build(
     packages: &Packages<'_>,
     freshness: Freshness,
-    digest: &str,
+    target: &Target,
     patch: Option<&Patch>,
 ) -> Result<PathBuf> {
-    let cached = || (freshness == Freshness::Cached).then(|| newest(packages.cache(), digest)).flatten();
+    let wanted = digest_of(target, patch);
+    let cached = || (freshness == Freshness::Cached).then(|| newest(packages.cache(), target, &wanted)).flatten();
     if let Some(kernel) = cached() {
         return Ok(kernel);
     }
@@ -68,91 +82,108 @@ fn find_or_build(
     }
     let source = source::source(packages, freshness, patch.is_some())?;
     let version = source.version_of("linux-source-").unwrap_or("unknown").to_owned();
-    let place = |digest: &str| folder(packages.cache()).join(format!("linux-{version}-{digest}")).join("linux");
-    let kept = place(digest);
+    let place = |digest: &str| {
+        let name = format!("linux-{version}-{digest}");
+        folder(packages.cache(), target).join(name).join(target.kept)
+    };
+    let kept = place(&wanted);
     if !kept.is_file() {
-        let tools = Tools::find(packages)?;
-        let plain = place(&plain_digest());
-        let builds_plain = patch.is_none() || cached_kernel(packages.cache()).is_none();
+        let tools = Tools::find(packages, target)?;
+        let plain_digest = digest_of(target, None);
+        let plain = place(&plain_digest);
+        let builds_plain =
+            target.is_built_plain && (patch.is_none() || newest(packages.cache(), target, &plain_digest).is_none());
         let patched = patch.map(|patch| (patch, kept.as_path()));
-        build(packages, &source, &version, &tools, builds_plain.then_some(&*plain), patched)?;
+        let what = Wanted { target, plain: builds_plain.then_some(&*plain), patched };
+        build(packages, &source, &version, &tools, &what)?;
     }
     Ok(kept)
 }
 
 /// Returns the newest cached kernel with that digest.
-fn newest(cache: &Cache, digest: &str) -> Option<PathBuf> {
+fn newest(cache: &Cache, target: &Target, digest: &str) -> Option<PathBuf> {
     let ending = format!("-{digest}");
-    let entries = fs::read_dir(folder(cache)).into_iter().flatten().flatten();
+    let entries = fs::read_dir(folder(cache, target)).into_iter().flatten().flatten();
     let fitting = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let version = numbers(name.strip_prefix("linux-")?.strip_suffix(&ending)?);
-        let kernel = entry.path().join("linux");
+        let kernel = entry.path().join(target.kept);
         kernel.is_file().then_some((version, kernel))
     });
     fitting.max().map(|newest| newest.1)
 }
 
-fn folder(cache: &Cache) -> PathBuf {
-    cache.dir().join("uml")
+fn folder(cache: &Cache, target: &Target) -> PathBuf {
+    cache.dir().join(target.folder)
 }
 
-fn plain_digest() -> String {
-    digest(&[CONFIG.as_bytes(), CHANGED.concat().as_bytes()])
+fn digest_of(target: &Target, patch: Option<&Patch>) -> String {
+    let changes = target.changes.iter().map(|change| change.concat()).collect::<String>();
+    let plain = [target.config.as_bytes(), changes.as_bytes()];
+    match patch {
+        None => digest(&plain),
+        Some(patch) => digest(&[plain[0], plain[1], PATCHED_CONFIG.as_bytes(), &patch.text]),
+    }
 }
 
-fn patched_digest(patch: &Patch) -> String {
-    digest(&[CONFIG.as_bytes(), CHANGED.concat().as_bytes(), PATCHED_CONFIG.as_bytes(), &patch.text])
+/// What a build makes: the kernel without the patch, with it, or both, each for its path.
+struct Wanted<'a> {
+    target: &'a Target,
+    plain: Option<&'a Path>,
+    patched: Option<(&'a Patch, &'a Path)>,
 }
 
-/// Unpacks, configures and builds the kernel without the patch, with it, or both, and writes each to its path.
+/// Unpacks, configures and builds.
 fn build(
     packages: &Packages<'_>,
     source: &Prefix,
     version: &str,
     tools: &Tools,
-    plain: Option<&Path>,
-    patched: Option<(&Patch, &Path)>,
+    &Wanted { target, plain, patched }: &Wanted<'_>,
 ) -> Result<()> {
     let report = packages.report();
     // Always the same name, so that the next build removes the remains of an interrupted one.
-    let dir = folder(packages.cache()).join("build");
+    let dir = folder(packages.cache(), target).join("build");
     remove(&dir)?;
     fs::create_dir_all(&dir).map_err(Error::io(format!("cannot create {dir:?}")))?;
     let removed_at_end = RemovedAtEnd(dir.clone());
 
     report.say(&format!("unpacking the source of Linux {version}"));
     source::unpack(source, &dir, tools)?;
-    report.say(&format!("building User Mode Linux {version} (only once) on {} CPUs", jobs()));
-    source::change(&dir)?;
+    for change in target.changes {
+        source::change(&dir, change)?;
+    }
+    let name = target.name;
+    report.say(&format!("building {name} {version} (only once) on {} CPUs", jobs()));
     if let Some(kept) = plain {
-        configure(&dir, tools, CONFIG)?;
-        make_linux(&dir, tools, report, kept)?;
+        configure(&dir, target, tools, target.config)?;
+        make_linux(&dir, target, tools, report, kept)?;
     }
     if let Some((patch, kept)) = patched {
-        report.say(&format!("building User Mode Linux {version} with version tables"));
+        report.say(&format!("building {name} {version} with version tables"));
         source::apply(patch, &dir, tools)?;
-        configure(&dir, tools, &format!("{CONFIG}{PATCHED_CONFIG}"))?;
-        make_linux(&dir, tools, report, kept)?;
+        configure(&dir, target, tools, &format!("{}{PATCHED_CONFIG}", target.config))?;
+        make_linux(&dir, target, tools, report, kept)?;
     }
     drop(removed_at_end);
     Ok(())
 }
 
 /// Builds the kernel in `dir` and moves it to `kept`.
-fn make_linux(dir: &Path, tools: &Tools, report: &dyn Report, kept: &Path) -> Result<()> {
-    make(dir, tools, &["linux", &format!("-j{}", jobs())], report)?;
+fn make_linux(dir: &Path, target: &Target, tools: &Tools, report: &dyn Report, kept: &Path) -> Result<()> {
+    make(dir, target, tools, &[target.goal, &format!("-j{}", jobs())], report)?;
     let doing = || format!("cannot write {kept:?}");
     let kept_dir = kept.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(kept_dir).map_err(Error::io(doing()))?;
-    fs::rename(dir.join("linux"), kept).map_err(Error::io(doing()))
+    fs::rename(dir.join(target.image), kept).map_err(Error::io(doing()))
 }
 
 /// Makes `.config` from `config`, and checks that every line of it took effect.
-fn configure(dir: &Path, tools: &Tools, config: &str) -> Result<()> {
+fn configure(dir: &Path, target: &Target, tools: &Tools, config: &str) -> Result<()> {
     let path = dir.join("transom.config");
     fs::write(&path, config).map_err(Error::io(format!("cannot write {path:?}")))?;
-    make(dir, tools, &["KCONFIG_ALLCONFIG=transom.config", "allnoconfig"], &crate::packages::Quiet)?;
+    let words = ["KCONFIG_ALLCONFIG=transom.config", "allnoconfig"];
+    make(dir, target, tools, &words, &crate::packages::Quiet)?;
     let made = fs::read_to_string(dir.join(".config")).map_err(Error::io("cannot read the generated configuration"))?;
     let refused = refused(config, &made);
     if refused.is_empty() {
@@ -168,9 +199,9 @@ fn refused<'a>(wanted: &'a str, made: &str) -> Vec<&'a str> {
 }
 
 /// Runs make, and reports progress by its output lines.
-fn make(dir: &Path, tools: &Tools, words: &[&str], report: &dyn Report) -> Result<()> {
+fn make(dir: &Path, target: &Target, tools: &Tools, words: &[&str], report: &dyn Report) -> Result<()> {
     let mut command = tools.command("make");
-    command.current_dir(dir).arg("ARCH=um").args(words);
+    command.current_dir(dir).arg(target.architecture).args(words);
     // Makes the build reproducible.
     command.env("KBUILD_BUILD_USER", "transom").env("KBUILD_BUILD_HOST", "transom");
     command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01");
@@ -180,7 +211,7 @@ fn make(dir: &Path, tools: &Tools, words: &[&str], report: &dyn Report) -> Resul
     {
         command.env_remove(name);
     }
-    let (said, complaints) = output_of(command, |number| report.advance(100.0 * number as f32 / LINES))?;
+    let (said, complaints) = output_of(command, |number| report.advance(100.0 * number as f32 / target.lines))?;
     if said.status.success() {
         return Ok(());
     }
@@ -254,27 +285,29 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_has_no_line_twice() {
-        let mut lines: Vec<_> = CONFIG.lines().filter(|line| line.starts_with("CONFIG_")).collect();
-        let count = lines.len();
-        lines.sort_unstable();
-        lines.dedup();
-        assert_eq!(lines.len(), count);
+    fn a_configuration_has_no_line_twice() {
+        for target in [&UML, &PCI] {
+            let mut lines: Vec<_> = target.config.lines().filter(|line| line.starts_with("CONFIG_")).collect();
+            let count = lines.len();
+            lines.sort_unstable();
+            lines.dedup();
+            assert_eq!(lines.len(), count, "{}", target.name);
+        }
     }
 
     #[test]
     fn the_newest_kernel_with_our_configuration_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path());
-        assert_eq!(cached_kernel(&cache), None);
-        let ours = plain_digest();
+        assert_eq!(cached_uml_kernel(&cache), None);
+        let ours = digest_of(&UML, None);
         for name in [format!("linux-7.2.9-1-{ours}"), format!("linux-7.2.12-1-{ours}"), "linux-7.3.1-1-0123".into()] {
             let folder = dir.path().join("uml").join(name);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("linux"), "").unwrap();
         }
         fs::create_dir_all(dir.path().join("uml").join(format!("linux-8.1-1-{ours}"))).unwrap();
-        let found = cached_kernel(&cache).unwrap();
+        let found = cached_uml_kernel(&cache).unwrap();
         assert!(found.ends_with(format!("linux-7.2.12-1-{ours}/linux")), "{found:?}");
     }
 }

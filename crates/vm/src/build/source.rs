@@ -6,17 +6,9 @@ use std::{
     process::Stdio,
 };
 
-use super::tools::Tools;
-use crate::{
-    packages::{Closure, Error, Freshness, Packages, Prefix, Request, Result, kernels::numbers},
-    uml::patch::Patch,
-};
+use super::{patch::Patch, target::Change, tools::Tools};
+use crate::packages::{Closure, Error, Freshness, Packages, Prefix, Request, Result, kernels::numbers};
 
-/// A change of the source: the file, the beginning of a line, and its replacement.
-///
-/// Hides the vDSO from programs: here it has no `getcpu`, without which some runtime libraries abort, and its functions
-/// make ordinary system calls anyway.
-pub(super) const CHANGED: [&str; 3] = ["arch/x86/um/asm/elf.h", "#define ARCH_DLINFO", "#define ARCH_DLINFO"];
 /// The first major version that sends a valid memory table.
 const MAJOR_MIN: u32 = 7;
 /// The series that the patch is for.
@@ -104,8 +96,7 @@ pub(super) fn unpack(source: &Prefix, dir: &Path, tools: &Tools) -> Result<()> {
 }
 
 /// Changes the source.
-pub(super) fn change(dir: &Path) -> Result<()> {
-    let [file, beginning, new] = CHANGED;
+pub(super) fn change(dir: &Path, [file, beginning, new]: &Change) -> Result<()> {
     let path = dir.join(file);
     let text = fs::read_to_string(&path).map_err(Error::io(format!("cannot read {path:?}")))?;
     let Some(changed) = with_line(&text, beginning, new) else {

@@ -8,6 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use super::target::Target;
 use crate::{
     packages::{Closure, Error, Freshness, Packages, Request, Result},
     process::is_found,
@@ -32,15 +33,15 @@ impl Tools {
     /// # Errors
     ///
     /// Returns an error if there is no compiler; also see [`Error`].
-    pub(super) fn find(packages: &Packages<'_>) -> Result<Self> {
+    pub(super) fn find(packages: &Packages<'_>, target: &Target) -> Result<Self> {
         let mut missing: Vec<String> =
             COMPILER.iter().filter(|name| !is_found(name.as_ref())).map(|&name| name.to_owned()).collect();
-        if missing.is_empty() && !has_static_library() {
+        if missing.is_empty() && target.links_libc && !has_static_library() {
             missing.push("libc.a".into());
         }
         if !missing.is_empty() {
             return Err(Error::NoTools {
-                what: "User Mode Linux",
+                what: target.name,
                 missing,
                 advice: "install them (Debian: apt-get install gcc make tar libc6-dev flex bison bc)".into(),
             });
