@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use transom_vm::{packages::Cache, uml::cached_kernel};
+use transom_vm::{build::cached_uml_kernel, packages::Cache};
 
 /// A guest with less memory than it writes, and a directory for its disk.
 struct Fixture {
@@ -116,7 +116,7 @@ fn a_guest_of_user_mode_linux_has_a_disk() {
     let Some(fixture) = Fixture::new() else { return };
     let cache = std::env::var_os("TRANSOM_CACHE")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/cache"), PathBuf::from);
-    let Some(kernel) = cached_kernel(&Cache::at(cache)) else {
+    let Some(kernel) = cached_uml_kernel(&Cache::at(cache)) else {
         return println!("SKIPPED: no kernel of User Mode Linux in the cache: scripts/prepare builds it");
     };
     let kernel = kernel.to_str().unwrap();

@@ -104,8 +104,7 @@ impl Machine {
         How { start, patience, is_kept }: How,
     ) -> Result<Self> {
         let shares = tagged_shares(spec);
-        let start_daemon =
-            |(tag, share): &(String, Share)| Daemon::start(spec, share, tag, dir, &vmm.daemon_args(tag));
+        let start_daemon = |(tag, share): &(String, Share)| Daemon::start(spec, share, tag, dir, &vmm.daemon_args(tag));
         let daemons = shares.iter().map(start_daemon).collect::<Result<Vec<_>>>()?;
 
         let initramfs = dir.join("initramfs.cpio");

@@ -5,10 +5,7 @@ use std::{
     io,
     num::NonZero,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     time::Duration,
 };
 

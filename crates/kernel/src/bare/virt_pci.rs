@@ -31,6 +31,7 @@ pub(super) fn run(host: &PciHost<'_>, platform: &Arc<Bare>, found: &mut Found) -
     say!("a file system on the PCI bus, from the device tree");
     let share = Share::mount(pci::open(&function, Interrupts::Polling)?, platform, Wait::Polling)?;
     scenario::run(share.fs())?;
+    share.use_versions()?;
     if share.has_window() {
         mapping::run(share.fs())?;
         say!("ok: entries marked dirty by faults: {}", dirty::marked());
