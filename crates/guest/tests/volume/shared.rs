@@ -194,7 +194,7 @@ fn nothing_of_a_hot_file_is_used_and_everything_again_afterwards() {
             .unwrap();
         assert_eq!(guest.len(), (LEN + byte as usize) as u64);
     }
-    assert!(writer.clear_hot(slot, || false));
+    assert!(writer.clear_hot(slot, || false).is_some());
     overwrite(&guest.path("a/b/file"), 9);
     assert_eq!(bytes_of(&file), vec![9; LEN]);
     guest.len();
