@@ -157,7 +157,7 @@ fn archives_of_docker_are_read_as_old_and_new_versions_write_them() {
     old.file("manifest.json", 0o644, manifest("config.json", &format!("{id}/layer.tar")).as_bytes());
     fs::write(dir.path().join("old.tar"), old.finish()).unwrap();
 
-    let roots = ["new.tar", "old.tar"].map(|image| open(dir.path(), &dir.path().join(image)).unwrap().root);
+    let roots = ["new.tar", "old.tar"].map(|image| open(dir.path(), &dir.path().join(image)).unwrap().root.clone());
     assert_eq!(fs::read(roots[0].join("name")).unwrap(), b"content");
     assert_eq!(roots[0], roots[1], "one configuration is one image");
 }

@@ -44,11 +44,10 @@ pub(crate) fn tidy(layers: &Path) -> Result<()> {
     DirBuilder::new().mode(0o700).create(layers.join(WORK)).map_err(Error::io(failed))
 }
 
-/// Returns whether an error says that the upper layer is no directory any more, or cannot be reached.
+/// Returns whether an error says that the upper layer is no directory any more.
 pub(crate) fn is_destroyed(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
-        || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
 /// Checks that the file system of the layers takes what an overlayfs in a guest makes of it: an overlay, for example,

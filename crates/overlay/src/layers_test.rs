@@ -242,3 +242,38 @@ fn notes_of_an_earlier_session_are_forgotten() {
     host.open().unwrap().commit(&[], false).unwrap();
     assert_eq!(host.read("b"), "guest");
 }
+
+#[test]
+fn the_layers_of_a_version_that_had_them_elsewhere_are_found_and_changes_are_kept() {
+    if is_skipped("the_layers_of_a_version") {
+        return;
+    }
+    let host = filled();
+    host.guest(|dir| fs::write(dir.join("new"), "guest").unwrap());
+    let expected = differences(&host);
+    for is_renamed_half in [false, true] {
+        let layers = host.open().unwrap().layers();
+        let state = layers.parent().unwrap();
+        let back = if is_renamed_half { &["upper"][..] } else { &["upper", "work"] };
+        back.iter().for_each(|name| fs::rename(layers.join(name), state.join(name)).unwrap());
+        if !is_renamed_half {
+            fs::remove_dir(&layers).unwrap();
+        }
+        assert_eq!(differences(&host), expected);
+        host.guest(|dir| assert_eq!(fs::read(dir.join("new")).unwrap(), b"guest"));
+    }
+}
+
+#[test]
+fn a_guest_that_takes_all_rights_from_the_layers_does_not_hide_its_changes() {
+    if is_skipped("a_guest_that_takes_all_rights") {
+        return;
+    }
+    let host = filled();
+    host.guest(|dir| fs::write(dir.join("new"), "guest").unwrap());
+    let expected = differences(&host);
+    let layers = host.open().unwrap().layers();
+    set_mode(&layers, 0);
+    assert_eq!(differences(&host), expected);
+    assert_eq!(fs::metadata(layers).unwrap().mode() & 0o777, 0o700);
+}

@@ -10,7 +10,7 @@
 use std::{
     fs::{self, File},
     io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -51,7 +51,7 @@ pub struct Overlay {
 pub fn containing(directory: &Path) -> Result<Option<PathBuf>> {
     let state = state()?;
     let mut above = directory.ancestors();
-    Ok(above.find(|above| state.join(key(above)).join(LAYERS).is_dir()).map(Path::to_owned))
+    Ok(above.find(|above| has_layers(&state.join(key(above)))).map(Path::to_owned))
 }
 
 /// Calls `visit` with each overlay of this user, sorted by their directories. [`Error::InUse`] stands for one that is
@@ -73,7 +73,7 @@ pub(crate) fn visit_all_in(place: &Path, mut visit: impl FnMut(&Path, Result<Ove
     let mut found = Vec::new();
     for entry in entries {
         let state = entry.map_err(Error::io(failed))?.path();
-        if !state.join(LAYERS).is_dir() {
+        if !has_layers(&state) {
             continue;
         }
         match Origin::read(&state.join("origin")) {
@@ -92,6 +92,11 @@ pub(crate) fn visit_all_in(place: &Path, mut visit: impl FnMut(&Path, Result<Ove
         }
     }
     Ok(())
+}
+
+/// Returns whether there is an overlay in `state`, also one of a version that had its layers beside the other files.
+fn has_layers(state: &Path) -> bool {
+    state.join(LAYERS).is_dir() || state.join(UPPER).is_dir()
 }
 
 impl Overlay {
@@ -119,6 +124,7 @@ impl Overlay {
     fn existing(state: PathBuf, directory: PathBuf, wait: Duration) -> Result<Option<Self>> {
         let lock = lock(&state, &directory, wait)?;
         let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false };
+        overlay.gather_layers()?;
         overlay.remark = overlay.recover();
         if !overlay.state.is_dir() {
             return Ok(None);
@@ -128,6 +134,24 @@ impl Overlay {
             overlay.is_replaced = true;
         }
         Ok(Some(overlay))
+    }
+
+    /// Moves the layers of a version that had them beside the other files to where they are now.
+    fn gather_layers(&self) -> Result<()> {
+        let layers = self.layers();
+        if !self.state.join(UPPER).is_dir() {
+            return Ok(());
+        }
+        let failed = || format!("cannot move the layers in {:?}", self.state);
+        private().recursive(true).create(&layers).map_err(Error::io(failed))?;
+        // The one by which this is recognised comes last.
+        for name in [WORK, UPPER] {
+            match fs::rename(self.state.join(name), layers.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io(failed)(error)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Checks that the directory is the one that the overlay was made for.
@@ -160,6 +184,7 @@ impl Overlay {
         let state = place.join(key(&directory));
         let lock = lock(&state, &directory, LEAVES_MAX)?;
         let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false };
+        overlay.gather_layers()?;
         overlay.remark = overlay.recover();
         // The guest goes on with what is left, and the host may change the rest: nobody can tell later what the commit
         // has written.
@@ -246,6 +271,8 @@ impl Overlay {
     }
 
     pub(crate) fn upper(&self) -> Result<Tree> {
+        // A guest that has them as a share can change the mode, as it can that of anything there.
+        let _ = fs::set_permissions(self.layers(), fs::Permissions::from_mode(0o700));
         match Tree::open_private(&self.layers().join(UPPER)) {
             Err(Error::Io { source, .. }) if layers::is_destroyed(&source) => {
                 Err(Error::Layers(self.directory.clone()))

@@ -6,15 +6,18 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
+    io::{Read as _, Seek as _},
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::net::UnixListener,
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use rustix::{
+    fs::{MemfdFlags, memfd_create},
     process::{getegid, geteuid},
     thread::{CapabilitySet, capabilities},
 };
@@ -165,6 +168,8 @@ fn add_share(command: &mut Command, share: &Share, user: Option<User>) {
 pub fn overlay_obstacle(daemon: &Path, share: &Share) -> Result<Option<String>> {
     /// The daemon's exit status if the machine is the reason.
     const UNSUPPORTED: i32 = 3;
+    /// Well above what a busy machine takes.
+    const CHECK_MAX: Duration = Duration::from_secs(60);
     let why = match sandbox() {
         "namespace" => None,
         "chroot" => Some("root may not mount anything here (it has no CAP_SYS_ADMIN, as in most containers)"),
@@ -178,16 +183,28 @@ pub fn overlay_obstacle(daemon: &Path, share: &Share) -> Result<Option<String>> 
     }
     let mut command = Command::new(daemon);
     add_share(&mut command, share, None);
-    command.args(["--check", "--log-level=error"]).stdin(Stdio::null());
-    let output = command.output().map_err(Error::io(format!("cannot start {daemon:?}")))?;
-    if output.status.success() {
+    let unread = || format!("cannot read what {daemon:?} says");
+    let mut log = File::from(memfd_create("check", MemfdFlags::CLOEXEC).map_err(Error::io(unread()))?);
+    let output = log.try_clone().map_err(Error::io(unread()))?;
+    command.args(["--check", "--log-level=error"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    let mut process = Supervised::spawn(command, Vec::new())?;
+    let Some(status) = process.ended_within(CHECK_MAX) else {
+        return Err(Error::Usage(format!(
+            "share {:?}: {daemon:?} could not look at it within {} s: is its file system reachable?",
+            share.host,
+            CHECK_MAX.as_secs()
+        )));
+    };
+    if status.success() {
         return Ok(None);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let mut said = Vec::new();
+    log.rewind().and_then(|()| log.read_to_end(&mut said)).map_err(Error::io(unread()))?;
+    let said = String::from_utf8_lossy(&said);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     // Without the time and the level.
     let why = last.split_once("ERROR ").map_or(last, |(_, why)| why).trim().to_owned();
-    if output.status.code() == Some(UNSUPPORTED) {
+    if status.code() == Some(UNSUPPORTED) {
         return Ok(Some(why));
     }
     Err(Error::Usage(format!("share {:?}: {why}", share.host)))

@@ -11,9 +11,13 @@ use std::{
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus},
+    time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
+};
 
 use crate::{Error, Result};
 
@@ -59,6 +63,18 @@ impl Supervised {
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
+        }
+        self.status
+    }
+
+    /// Waits for the end of the process, and returns its exit status unless it takes longer than `limit`.
+    pub(crate) fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + limit;
+        while self.ended().is_none() {
+            let left = deadline.checked_duration_since(Instant::now())?;
+            let mut ends = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            // Interrupted by a signal, it is asked again.
+            let _ = poll(&mut ends, Timespec::try_from(left).ok().as_ref());
         }
         self.status
     }

@@ -158,6 +158,13 @@ fn divide(share: &Share) -> Result<Divided> {
     let Divided { of_directory, of_layer, hidden } = &mut divided;
     for word in &share.daemon_args {
         let text = word.to_string_lossy();
+        if matches!(&*text, "--quota" | "--hide") {
+            return Err(Error::Usage(format!(
+                "share {:?}: write --daemon-arg={text}=VALUE as one word, because a guest that mounts the overlay has \
+                 two shares for it",
+                share.host
+            )));
+        }
         match text.split_once('=').map_or(&*text, |(option, _)| option) {
             // What the guest adds is in the layer.
             "--quota" => of_layer.push(word.clone()),
@@ -175,6 +182,8 @@ fn divide(share: &Share) -> Result<Divided> {
             option @ ("--hide-name" | "--hide-contents" | "--show" | "--xattrmap" | "--readonly" | "--cache") => {
                 return refused(&format!("--daemon-arg={option}"));
             }
+            // It can say any of these, and comes last.
+            option if option.starts_with("-o") => return refused("--daemon-arg=-o"),
             _ => {
                 of_directory.push(word.clone());
                 of_layer.push(word.clone());
