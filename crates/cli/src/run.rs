@@ -26,7 +26,7 @@ use std::{
 
 use clap::Args;
 use transom_vm::{
-    Error, GuestSpec, Input, Output, OverlayArg, Result, Root, Share, ShareArg, Stdio, Vmm, mount_points,
+    Error, GuestSpec, Input, Output, Result, Root, Share, ShareArg, Stdio, Vmm, mount_points,
     packages::{Cache, OnStderr},
     tools::{Tools, check_programs},
 };
@@ -366,11 +366,6 @@ impl Run {
             None => parsed,
         };
         Ok((Root::Host(self.resolve(share, |_| "/".into())?), image))
-    }
-
-    /// Returns whether the share with this number is an overlay, and who is to mount it.
-    fn overlay(&self, number: usize) -> Option<OverlayArg> {
-        ShareArg::parse(self.shares.get(number)?).ok()?.overlay
     }
 
     fn shares(&self, root: &Root) -> Result<Vec<Share>> {

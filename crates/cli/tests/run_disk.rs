@@ -48,8 +48,8 @@ fn taken(path: &Path) -> u64 {
     found.blocks() * 512 + below
 }
 
-/// Each way ends with ENOSPC, and leaves nothing; the last one leaves a full share. Replaced files count until the guest's
-/// kernel has sent RELEASE and FORGET, which it does after `close` and `rename` have returned: hence `patient`.
+/// Each way ends with ENOSPC, and leaves nothing; the last one leaves a full share. Replaced files count until the
+/// guest's kernel has sent RELEASE and FORGET, which it does after `close` and `rename` have returned: hence `patient`.
 const ATTACK: &str = r#"
 import ctypes, errno, os, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -8,7 +8,7 @@ use std::{
 };
 
 use transom_overlay::{Change, Overlay};
-use transom_vm::{Error, Layer, MountedBy, OverlayArg, Result, Share};
+use transom_vm::{Error, Layer, MountedBy, OverlayArg, Result, Share, ShareArg};
 
 use crate::{
     overlay::{counted, quoted, refusal},
@@ -80,6 +80,13 @@ impl Overlays {
     /// Tells what the guest has changed, and commits it if `commits`. All daemons of the run must be about to end.
     pub(super) fn finish(self, commits: bool) -> Vec<Outcome> {
         self.0.into_iter().map(|(overlay, guest)| finish(overlay, guest, commits)).collect()
+    }
+}
+
+impl super::Run {
+    /// Returns whether the share with this number is an overlay, and who is to mount it.
+    pub(super) fn overlay(&self, number: usize) -> Option<OverlayArg> {
+        ShareArg::parse(self.shares.get(number)?).ok()?.overlay
     }
 }
 
