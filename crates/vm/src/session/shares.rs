@@ -177,7 +177,8 @@ impl Session<'_> {
                     )));
                 }
                 let (port, is_forced) = (plugged.port, *is_forced);
-                Ok((kind, share, plugged, ShareChange::Unmount { path: path.clone().into(), port, is_forced }))
+                let change = ShareChange::Unmount { tag: plugged.tag.clone(), port, is_forced };
+                Ok((kind, share, plugged, change))
             }
         }
     }
@@ -195,8 +196,7 @@ impl Session<'_> {
             }
             // Nobody waits for it any more: it goes again.
             (Kind::Add, None) => {
-                let change =
-                    ShareChange::Unmount { path: share.guest.clone().into(), port: plugged.port, is_forced: true };
+                let change = ShareChange::Unmount { tag: plugged.tag.clone(), port: plugged.port, is_forced: true };
                 let until = Some(Instant::now() + UNASKED_MAX);
                 let kind = Kind::Remove { is_forced: true };
                 self.ask_guest(Pending { number: 0, kind, share, plugged, asked: None, until }, change);
@@ -332,7 +332,9 @@ impl Session<'_> {
 
     fn all_shares(&self) -> impl Iterator<Item = &Share> {
         let late = self.late_shares.added.iter().map(|(share, _)| share);
-        let coming = self.late_shares.pending.iter().filter(|pending| pending.kind == Kind::Add);
+        // One that nobody waits for any more goes again, and takes no path.
+        let is_coming = |pending: &&Pending| pending.kind == Kind::Add && pending.asked.is_some();
+        let coming = self.late_shares.pending.iter().filter(is_coming);
         self.spec.shares.iter().chain(late).chain(coming.map(|pending| &pending.share))
     }
 }
