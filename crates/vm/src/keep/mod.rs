@@ -123,11 +123,11 @@ impl Machine {
     pub fn stop(mut self, is_forced: bool, timeout: Duration) -> Result<String> {
         let name = self.name.clone();
         self.ask(&Request::Stop { is_forced })?;
-        let until = Instant::now() + timeout;
+        let until = Instant::now().checked_add(timeout);
         let (mut log, mut chunk) = (Vec::new(), [0; 4096]);
         loop {
-            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            let limited = self.connection.set_read_timeout(Some(left));
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
+            let limited = self.connection.set_read_timeout(left);
             match limited.and_then(|()| self.connection.read(&mut chunk)) {
                 Ok(0) => return Ok(String::from_utf8_lossy(&log).into_owned()),
                 Ok(len) => log.extend_from_slice(&chunk[..len]),

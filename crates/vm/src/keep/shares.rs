@@ -70,7 +70,7 @@ impl Machine {
     ///
     /// Returns an error if the machine refuses, with the reason, or if the guest does not do it in time.
     pub fn change_share(mut self, request: ShareRequest, timeout: Duration) -> Result<ShareChanged> {
-        let limit = self.connection.set_read_timeout(Some(timeout + KEEPER_MAX));
+        let limit = self.connection.set_read_timeout(Some(timeout.saturating_add(KEEPER_MAX)));
         limit.map_err(Error::io("cannot limit the time"))?;
         self.ask(&Request::Share { request, timeout })?;
         let frame = Frame::read(&mut self.connection, START_MAX).and_then(|frame| match frame {

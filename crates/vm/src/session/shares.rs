@@ -58,7 +58,7 @@ struct Pending {
     plugged: Plugged,
     /// Who waits for it.
     asked: Option<Asked>,
-    /// The deadline; `None` once it has passed.
+    /// The deadline; `None` once it has passed, or if it is beyond all times.
     until: Option<Instant>,
 }
 
@@ -113,7 +113,7 @@ impl Session<'_> {
         };
         match begun {
             Ok((kind, share, plugged, change)) => {
-                let until = Some(Instant::now() + asked.timeout);
+                let until = Instant::now().checked_add(asked.timeout);
                 self.ask_guest(Pending { number: 0, kind, share, plugged, asked: Some(asked), until }, change);
             }
             // The caller may have gone.
