@@ -44,7 +44,7 @@ use crate::{Error, GuestSpec, Result, Root, RunOutcome, Vmm};
 /// # Errors
 ///
 /// As [`run`](crate::run()).
-pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>, parse: &dyn ParseShare) -> Result<RunOutcome> {
+pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>, parse: Arc<dyn ParseShare>) -> Result<RunOutcome> {
     let keeper = Keeper { claim: Arc::clone(claim), description: describe(spec, vmm), parse };
     crate::run::follow(spec, vmm, Some(&keeper))
 }
@@ -54,11 +54,11 @@ const STATUS_MAX: Duration = Duration::from_secs(30);
 
 /// What turns a run into a machine that stays.
 #[derive(Debug)]
-pub(crate) struct Keeper<'a> {
+pub(crate) struct Keeper {
     pub(crate) claim: Arc<Claim>,
     /// What the machine is, before it does anything.
     pub(crate) description: Status,
-    pub(crate) parse: &'a dyn ParseShare,
+    pub(crate) parse: Arc<dyn ParseShare>,
 }
 
 /// A connection to the process that keeps a machine.
