@@ -13,6 +13,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
     time::Duration,
 };
 
@@ -120,6 +121,12 @@ impl Daemon {
         for file in [Some(&self.point.socket), Some(&self.log), self.metrics.as_ref()].into_iter().flatten() {
             let _ = fs::remove_file(file);
         }
+    }
+
+    /// As [`remove`](Self::remove), without waiting for the end: a daemon whose disk does not answer may take long.
+    pub(crate) fn abandon(self) {
+        self.process.send_kill();
+        thread::spawn(move || self.remove());
     }
 
     /// Returns an error if the daemon exited with a failure.

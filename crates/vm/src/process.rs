@@ -97,10 +97,17 @@ impl Supervised {
 
     /// Kills the process and its group, and waits for the process.
     pub fn kill(&mut self) {
+        self.send_kill();
+        if self.status.is_none() {
+            self.status = self.child.wait().ok();
+        }
+    }
+
+    /// Kills the process and its group. Does not block.
+    pub(crate) fn send_kill(&self) {
         if self.status.is_none() {
             // The process has not been waited for, so its id and its group's cannot have been reused.
             let _ = kill_process_group(pid(&self.child), Signal::KILL);
-            self.status = self.child.wait().ok();
         }
     }
 }

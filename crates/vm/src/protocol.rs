@@ -143,7 +143,7 @@ pub(crate) enum ShareChange {
         port: usize,
     },
     Unmount {
-        path: OsString,
+        tag: String,
         port: usize,
         /// Even if programs in the guest use it.
         is_forced: bool,

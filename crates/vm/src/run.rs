@@ -86,7 +86,7 @@ pub fn run(spec: &GuestSpec, vmm: &dyn Vmm) -> Result<RunOutcome> {
 }
 
 /// As [`run`]. With a keeper, the machine runs the commands of others until it is stopped.
-pub(crate) fn follow(spec: &GuestSpec, vmm: &dyn Vmm, keeper: Option<&Keeper<'_>>) -> Result<RunOutcome> {
+pub(crate) fn follow(spec: &GuestSpec, vmm: &dyn Vmm, keeper: Option<&Keeper>) -> Result<RunOutcome> {
     let begun = Instant::now();
     let session = &mut Session::new(spec, keeper, begun)?;
     match run_once(spec, vmm, session, Start::Resumed) {

@@ -55,7 +55,7 @@ const VMM_ENDS: Duration = Duration::from_millis(300);
 pub(crate) struct Session<'a> {
     spec: &'a GuestSpec,
     /// Makes the machine stay, to run commands of others.
-    keeper: Option<&'a Keeper<'a>>,
+    keeper: Option<&'a Keeper>,
     /// When the caller has begun, perhaps with another session before this one.
     begun: Instant,
     is_interrupted: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ struct Ended {
 
 impl<'a> Session<'a> {
     /// Creates a session; takes over the signals if the run is in the foreground.
-    pub(crate) fn new(spec: &'a GuestSpec, keeper: Option<&'a Keeper<'a>>, begun: Instant) -> Result<Self> {
+    pub(crate) fn new(spec: &'a GuestSpec, keeper: Option<&'a Keeper>, begun: Instant) -> Result<Self> {
         let (sender, events) = mpsc::channel();
         let is_interrupted = Arc::new(AtomicBool::new(false));
         let watch = || watch_signals(sender.clone(), Arc::clone(&is_interrupted));
@@ -335,7 +335,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes requests of others from now on.
-    fn keep(&mut self, keeper: &Keeper<'_>) -> Result<()> {
+    fn keep(&mut self, keeper: &Keeper) -> Result<()> {
         self.deadline = None;
         let (Some(to_guest), Some(from_guest)) = (self.stdin.take(), self.from_guest.take()) else { return Ok(()) };
         self.publish();

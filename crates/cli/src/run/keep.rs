@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::iterator::Signals;
 use transom_vm::{
     Error, Result,
-    keep::{self, Claim, Exec, READY},
+    keep::{self, Claim, Exec, ParseShare, READY},
 };
 
 use super::{Finish, Overlays, Prepared, Run, VmmName, image::Image, late::LateShares, report, signals::ENDING};
@@ -125,7 +125,7 @@ impl Run {
         // Fails if this process leads a session already.
         let _ = rustix::process::setsid();
         let finish = Finish::new(&self);
-        let late = LateShares::of(&self);
+        let late: Arc<dyn ParseShare> = Arc::new(LateShares::of(&self));
         let status = match self.prepare() {
             Err(error) => finish.report(Err(error), Overlays::default(), &[]),
             Ok(Prepared { spec, vmm, overlays, image }) => {
@@ -133,7 +133,7 @@ impl Run {
                     report::shares(&spec);
                 }
                 let _image = image.map(Image::without_signals);
-                let result = keep::keep(&spec, vmm.as_ref(), claim, &late);
+                let result = keep::keep(&spec, vmm.as_ref(), claim, Arc::clone(&late));
                 let refused = spec.network.refused();
                 // It holds the locks of the overlays.
                 drop(spec);

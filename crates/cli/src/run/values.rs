@@ -69,9 +69,16 @@ pub(crate) fn parse_memory_mib(words: &str) -> std::result::Result<u32, String> 
     }
 }
 
+/// Parses a limit of time.
 pub(crate) fn parse_seconds(words: &str) -> std::result::Result<Duration, String> {
+    /// More than thirty years: no clock overflows when it is added.
+    const SECONDS_MAX: u64 = 1_000_000_000;
     let seconds: f64 = words.parse().map_err(|_| format!("invalid number of seconds {words:?}"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(limit) if limit <= Duration::from_secs(SECONDS_MAX) => Ok(limit),
+        Err(error) if seconds.is_nan() || seconds < 0.0 => Err(error.to_string()),
+        Ok(_) | Err(_) => Err(format!("{words} seconds are too many; at most {SECONDS_MAX} are allowed")),
+    }
 }
 
 /// Parses `NAME=VALUE`, or `NAME` for the value that it has here.
@@ -172,6 +179,18 @@ mod tests {
         assert_eq!(parse_memory_mib("131072k"), Ok(128));
         for words in ["", "G", "1X", "1", "99999999999T"] {
             assert!(parse_memory_mib(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn seconds_have_a_bound() {
+        assert_eq!(parse_seconds("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_seconds("1e9"), Ok(Duration::from_secs(1_000_000_000)));
+        for words in ["1e10", "1e19", "1e300", "inf"] {
+            assert!(parse_seconds(words).unwrap_err().contains("at most 1000000000"), "{words}");
+        }
+        for words in ["", "x", "-1", "nan"] {
+            assert!(parse_seconds(words).is_err(), "{words}");
         }
     }
 

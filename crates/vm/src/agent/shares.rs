@@ -5,24 +5,30 @@
 //! switched off, so that nothing that was written is lost ([`holders`] finds those who keep it).
 
 mod holders;
+mod stall;
 mod superblock;
 
 use std::{
     fs::{self, File},
     io,
+    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, Receiver},
+    },
     thread,
+    time::Duration,
 };
 
 use rustix::{
-    fs::syncfs,
+    fs::{Mode, OFlags, open, syncfs},
     io::Errno,
     mount::{MountFlags, UnmountFlags, unmount},
     process::chdir,
 };
 
-use self::holders::Device;
+use self::{holders::Device, stall::Stall};
 use super::{
     channels::Reports,
     mounts::{mount_at, mount_tag},
@@ -35,6 +41,8 @@ use crate::{
 
 /// Where a share and its layer are, until the two together are mounted; in the guest's own memory.
 const LAYERS_OF_SHARE: &str = "/run/transom-layers";
+/// How long the unmount of a share that was written back may take at the end.
+const UNMOUNT_MAX: Duration = Duration::from_secs(20);
 
 /// The shares that are mounted, in order. Not locked while anything is mounted, written back or unmounted.
 pub(super) struct Mounted(Mutex<Vec<MountedShare>>);
@@ -71,20 +79,46 @@ pub(super) fn change(mounted: &Arc<Mounted>, number: u64, change: ShareChange, r
 }
 
 impl Mounted {
-    /// Writes everything back and unmounts; returns what went wrong, for a person to read.
+    /// Writes everything back and unmounts; returns what went wrong, for a person to read. A share whose daemon does
+    /// not answer keeps no other from it, and is given up once nothing more is written.
     pub(super) fn leave(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let _ = chdir("/");
         let shares = std::mem::take(&mut *self.lock());
-        for MountedShare { path, .. } in shares.iter().rev() {
-            // An unmount reports no failed write-back, so ask first.
-            if let Err(error) = write_back(path) {
-                warnings.push(format!("cannot write back {path:?}: {error}"));
-            }
-            match unmount(path, UnmountFlags::empty()) {
+        // An unmount reports no failed write-back, so ask first.
+        let all = shares.into_iter().rev().map(|MountedShare { path, .. }| {
+            let written = in_thread({
+                let path = path.clone();
+                move || write_back(&path)
+            });
+            (path, written)
+        });
+        let mut stall = Stall::new();
+        for (path, written) in all.collect::<Vec<_>>() {
+            let flags = match stall.wait(&written) {
+                Some(Ok(())) => UnmountFlags::empty(),
+                Some(Err(error)) => {
+                    warnings.push(format!("cannot write back {path:?}: {error}"));
+                    UnmountFlags::empty()
+                }
+                None => {
+                    warnings.push(format!(
+                        "cannot write back {path:?}: its daemon has taken nothing for {} s",
+                        stall::GIVEN_UP_AFTER.as_secs()
+                    ));
+                    // Those that it is mounted in can be unmounted then.
+                    UnmountFlags::DETACH
+                }
+            };
+            let unmounted = in_thread({
+                let path = path.clone();
+                move || unmount(path, flags)
+            });
+            match unmounted.recv_timeout(UNMOUNT_MAX) {
                 // A removal that was under way has done it.
-                Ok(()) | Err(Errno::INVAL) => {}
-                Err(error) => warnings.push(format!("cannot unmount {path:?}: {error}")),
+                Ok(Ok(()) | Err(Errno::INVAL)) => {}
+                Ok(Err(error)) => warnings.push(format!("cannot unmount {path:?}: {error}")),
+                Err(_) => warnings.push(format!("cannot unmount {path:?}: its daemon does not answer")),
             }
         }
         warnings
@@ -110,16 +144,18 @@ impl Mounted {
                     }
                 }
             }
-            ShareChange::Unmount { path, port, is_forced } => {
-                let path = Path::new(path);
-                let Some(share) = self.lock().iter().find(|share| share.path == path).cloned() else {
-                    return Err(io::Error::other(format!("no share is mounted at {path:?}")));
-                };
+            ShareChange::Unmount { tag, port, is_forced } => {
+                let gone = || io::Error::other("the share is not mounted any more");
                 match is_forced {
-                    true => share.detach(),
-                    false => share.unmount()?,
+                    // It is off the list before it is asked for anything: nothing waits for a daemon that hangs.
+                    true => self.take(tag).ok_or_else(gone)?.detach(),
+                    false => {
+                        let listed = || self.lock().iter().find(|share| share.tag == *tag).cloned();
+                        listed().ok_or_else(gone)?.unmount(|| listed().is_some())?;
+                        // By force, it was removed meanwhile, and its port may have another one.
+                        self.take(tag).ok_or_else(gone)?;
+                    }
                 }
-                self.lock().retain(|other| other.tag != share.tag);
                 switch_off(*port);
             }
         }
@@ -137,18 +173,26 @@ impl Mounted {
         Ok(())
     }
 
+    /// Takes a share off the list.
+    fn take(&self, tag: &str) -> Option<MountedShare> {
+        let mut shares = self.lock();
+        let at = shares.iter().position(|share| share.tag == tag)?;
+        Some(shares.remove(at))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<MountedShare>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MountedShare {
-    /// Writes everything back and unmounts, unless somebody else holds the share.
+    /// Writes everything back and unmounts, unless somebody else holds the share. `stays` says whether nobody has
+    /// removed it by force meanwhile.
     ///
     /// # Errors
     ///
     /// Names those who hold the share, which stays mounted.
-    fn unmount(&self) -> io::Result<()> {
+    fn unmount(&self, stays: impl Fn() -> bool) -> io::Result<()> {
         let Self { path, device, .. } = self;
         let in_use = |holders: &[String]| {
             let who = if holders.is_empty() { "something that no process shows".into() } else { holders.join("; ") };
@@ -159,8 +203,12 @@ impl MountedShare {
             return Err(in_use(&others));
         }
         // Somebody in the guest may have unmounted it already.
-        if Device::at(path).is_ok_and(|there| there == *device) {
+        let is_there = || Device::at(path).is_ok_and(|there| there == *device);
+        if is_there() {
             write_back(path).map_err(while_doing(format!("cannot write back {path:?}")))?;
+        }
+        // That may take long: by force, it was removed meanwhile, and another one may be there.
+        if is_there() {
             match unmount(path, UnmountFlags::empty()) {
                 Ok(()) => {}
                 Err(Errno::BUSY) => return Err(in_use(&holders::users(*device))),
@@ -171,6 +219,8 @@ impl MountedShare {
             Ok(false) => Ok(()),
             // Mounts that processes show are all that can be seen there.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            // The caller finds that it is gone.
+            _ if !stays() => Ok(()),
             held => {
                 // It has the superblock that is still there, and what its holders have written.
                 mount_tag(&self.tag, path, self.flags, "", false)?;
@@ -180,12 +230,26 @@ impl MountedShare {
         }
     }
 
-    /// Writes back what has been written so far, and takes the share from all who hold it: the device goes next.
+    /// Takes the share from all who hold it, and writes back what has been written so far: the device goes next. Its
+    /// path is free at once, whether the daemon answers or not.
     fn detach(&self) {
-        // What cannot be written back is lost, and the caller wants that.
-        let _ = write_back(&self.path);
-        let _ = unmount(&self.path, UnmountFlags::DETACH);
+        // Asks no daemon, and what it keeps is not torn down by the unmount.
+        let root = open(&self.path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        // Somebody in the guest may have unmounted it already.
+        if Device::at(&self.path).is_ok_and(|there| there == self.device) {
+            let _ = unmount(&self.path, UnmountFlags::DETACH);
+            // What cannot be written back is lost, and the caller wants that.
+            let _ = root.map(|root| write_back(Path::new(&format!("/proc/self/fd/{}", root.as_raw_fd()))));
+        }
     }
+}
+
+/// Returns what `work` will return, from a thread of its own.
+fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (sender, receiver) = mpsc::channel();
+    // Whoever waits may have given up.
+    thread::spawn(move || drop(sender.send(work())));
+    receiver
 }
 
 fn write_back(path: &Path) -> io::Result<()> {

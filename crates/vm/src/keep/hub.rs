@@ -28,7 +28,7 @@ use super::{
     claim::Claim,
     frame::{Frame, MESSAGE_MAX, START_MAX, WINDOW},
     messages::{Exec, FromCommand, Program, Request, RunningCommand, Status, ToCommand},
-    shares::{Asked, ShareAnswer},
+    shares::{Asked, Change, ParseShare, ShareAnswer},
 };
 use crate::{event::Event, session::SharedDirectories};
 
@@ -51,6 +51,7 @@ pub(crate) struct Hub {
     description: Status,
     /// The session's list.
     shares: SharedDirectories,
+    parse: Arc<dyn ParseShare>,
     to_guest: Mutex<File>,
     callers: Mutex<Callers>,
     events: Mutex<Sender<Event>>,
@@ -93,14 +94,15 @@ struct Outbox {
 }
 
 /// Starts to serve requests for a machine that is ready.
-pub(crate) fn serve(keeper: &Keeper<'_>, session: ForHub) -> io::Result<()> {
+pub(crate) fn serve(keeper: &Keeper, session: ForHub) -> io::Result<()> {
     let ForHub { to_guest, from_guest, events, shares, is_interrupted } = session;
-    let Keeper { claim, description, .. } = keeper;
+    let Keeper { claim, description, parse } = keeper;
     let listener = claim.ready()?;
     let hub = Arc::new(Hub {
         claim: Arc::clone(claim),
         description: Status { since: now(), ..description.clone() },
         shares,
+        parse: Arc::clone(parse),
         to_guest: Mutex::new(File::from(to_guest)),
         callers: Mutex::default(),
         events: Mutex::new(events),
@@ -160,9 +162,12 @@ impl Hub {
                 Ok(())
             }
             Request::Share { request, timeout } => {
-                let (answer, answered) = mpsc::channel();
-                self.tell(Event::Share(Asked { request, timeout, answer }));
-                let answer: ShareAnswer = answered.recv().unwrap_or_else(|_| Err("it ends".into()));
+                let writable = lock(&self.shares).writable.clone();
+                let answer: ShareAnswer = Change::of(request, &self.parse, writable, timeout).and_then(|change| {
+                    let (answer, answered) = mpsc::channel();
+                    self.tell(Event::Share(Asked { change, timeout, answer }));
+                    answered.recv().unwrap_or_else(|_| Err("it ends".into()))
+                });
                 Frame::message(0, &answer)?.write(&mut connection)
             }
             Request::Exec(_) if lock(&self.callers).connections > CALLERS_MAX => {
@@ -205,7 +210,7 @@ impl Hub {
     fn status(&self) -> Status {
         let mut commands: Vec<_> = lock(&self.callers).commands.values().map(|c| c.command.clone()).collect();
         commands.sort_by_key(|command| command.since);
-        Status { commands, shares: lock(&self.shares).clone(), ..self.description.clone() }
+        Status { commands, shares: lock(&self.shares).shares.clone(), ..self.description.clone() }
     }
 
     fn tell(&self, event: Event) {

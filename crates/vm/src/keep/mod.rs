@@ -44,7 +44,7 @@ use crate::{Error, GuestSpec, Result, Root, RunOutcome, Vmm};
 /// # Errors
 ///
 /// As [`run`](crate::run()).
-pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>, parse: &dyn ParseShare) -> Result<RunOutcome> {
+pub fn keep(spec: &GuestSpec, vmm: &dyn Vmm, claim: &Arc<Claim>, parse: Arc<dyn ParseShare>) -> Result<RunOutcome> {
     let keeper = Keeper { claim: Arc::clone(claim), description: describe(spec, vmm), parse };
     crate::run::follow(spec, vmm, Some(&keeper))
 }
@@ -54,11 +54,11 @@ const STATUS_MAX: Duration = Duration::from_secs(30);
 
 /// What turns a run into a machine that stays.
 #[derive(Debug)]
-pub(crate) struct Keeper<'a> {
+pub(crate) struct Keeper {
     pub(crate) claim: Arc<Claim>,
     /// What the machine is, before it does anything.
     pub(crate) description: Status,
-    pub(crate) parse: &'a dyn ParseShare,
+    pub(crate) parse: Arc<dyn ParseShare>,
 }
 
 /// A connection to the process that keeps a machine.
@@ -123,11 +123,11 @@ impl Machine {
     pub fn stop(mut self, is_forced: bool, timeout: Duration) -> Result<String> {
         let name = self.name.clone();
         self.ask(&Request::Stop { is_forced })?;
-        let until = Instant::now() + timeout;
+        let until = Instant::now().checked_add(timeout);
         let (mut log, mut chunk) = (Vec::new(), [0; 4096]);
         loop {
-            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            let limited = self.connection.set_read_timeout(Some(left));
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
+            let limited = self.connection.set_read_timeout(left);
             match limited.and_then(|()| self.connection.read(&mut chunk)) {
                 Ok(0) => return Ok(String::from_utf8_lossy(&log).into_owned()),
                 Ok(len) => log.extend_from_slice(&chunk[..len]),

@@ -40,7 +40,7 @@ impl Machine {
         if let Err(error) = monitored.plug(&daemon.point, port) {
             // What was made of it would be in the way of the next one.
             let _ = monitored.forget(port);
-            daemon.remove();
+            daemon.abandon();
             return Err(Error::io("cannot plug the share in")(error));
         }
         self.late_daemons.insert(number, daemon);
@@ -97,10 +97,10 @@ impl Machine {
     }
 
     /// Kills the daemon of a share, if it has not ended, so that the guest can do nothing more in it. The port stays
-    /// taken until the guest lets the device go.
+    /// taken until the guest lets the device go. Does not wait for the daemon's end.
     pub(crate) fn abandon(&mut self, plugged: &Plugged) {
         if let Some(daemon) = self.late_daemons.remove(&plugged.daemon) {
-            daemon.remove();
+            daemon.abandon();
         }
     }
 

@@ -15,8 +15,8 @@ use super::{Session, watch_daemon};
 use crate::{
     Error, Result, Share,
     keep::{
-        Keeper, SharedDirectory,
-        shares::{Asked, ShareChanged, ShareRequest},
+        SharedDirectory,
+        shares::{Asked, Change, ShareChanged},
     },
     machine::{
         Machine,
@@ -34,7 +34,14 @@ const RELEASE_EVERY: Duration = Duration::from_millis(20);
 const UNASKED_MAX: Duration = Duration::from_secs(60);
 
 /// The shares of a machine that stays, as everybody may see them.
-pub(crate) type SharedDirectories = Arc<Mutex<Vec<SharedDirectory>>>;
+pub(crate) type SharedDirectories = Arc<Mutex<Published>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    pub(crate) shares: Vec<SharedDirectory>,
+    /// The directories in which the guest can make links, those of shares that it is about to get among them.
+    pub(crate) writable: Vec<PathBuf>,
+}
 
 /// The shares of a machine that stays.
 #[derive(Debug, Default)]
@@ -58,7 +65,7 @@ struct Pending {
     plugged: Plugged,
     /// Who waits for it.
     asked: Option<Asked>,
-    /// The deadline; `None` once it has passed.
+    /// The deadline; `None` once it has passed, or if it is beyond all times.
     until: Option<Instant>,
 }
 
@@ -107,13 +114,9 @@ impl LateShares {
 impl Session<'_> {
     /// Begins a change, or answers that it cannot be made.
     pub(super) fn change_share(&mut self, asked: Asked, machine: &mut Machine) {
-        let begun = match self.keeper {
-            None => Err(Error::Usage("it is not kept".into())),
-            Some(keeper) => self.begin_change(&asked, keeper, machine),
-        };
-        match begun {
+        match self.begin_change(&asked, machine) {
             Ok((kind, share, plugged, change)) => {
-                let until = Some(Instant::now() + asked.timeout);
+                let until = Instant::now().checked_add(asked.timeout);
                 self.ask_guest(Pending { number: 0, kind, share, plugged, asked: Some(asked), until }, change);
             }
             // The caller may have gone.
@@ -125,18 +128,17 @@ impl Session<'_> {
         self.late_shares.last += 1;
         let number = self.late_shares.last;
         self.late_shares.pending.push(Pending { number, ..pending });
+        self.publish();
         self.send(&ToGuest::Share { number, change });
     }
 
-    fn begin_change(
-        &mut self,
-        asked: &Asked,
-        keeper: &Keeper<'_>,
-        machine: &mut Machine,
-    ) -> Result<(Kind, Share, Plugged, ShareChange)> {
-        match &asked.request {
-            ShareRequest::Add(words) => {
-                let share = keeper.parse.parse(words, &self.writable())?;
+    fn begin_change(&mut self, asked: &Asked, machine: &mut Machine) -> Result<(Kind, Share, Plugged, ShareChange)> {
+        match &asked.change {
+            Change::Add { share, writable } => {
+                let share = share.clone();
+                if self.writable().iter().any(|directory| !writable.contains(directory)) {
+                    return Err(Error::Usage("another share was added at the same time; try again".into()));
+                }
                 self.check_place(&share)?;
                 let plugged = machine.plug(self.spec, &share)?;
                 let pidfd = machine.late_daemons[&plugged.daemon].process.pidfd().try_clone_to_owned();
@@ -151,7 +153,7 @@ impl Session<'_> {
                 let change = ShareChange::Mount { mount, port: plugged.port };
                 Ok((Kind::Add, share, plugged, change))
             }
-            ShareRequest::Remove { path, is_forced } => {
+            Change::Remove { path, is_forced } => {
                 let is_it = |(share, _): &&(Share, Plugged)| share.guest == *path;
                 let Some((share, plugged)) = self.late_shares.added.iter().find(is_it).cloned() else {
                     return Err(Error::Usage(match self.spec.shares.iter().any(|share| share.guest == *path) {
@@ -177,7 +179,8 @@ impl Session<'_> {
                     )));
                 }
                 let (port, is_forced) = (plugged.port, *is_forced);
-                Ok((kind, share, plugged, ShareChange::Unmount { path: path.clone().into(), port, is_forced }))
+                let change = ShareChange::Unmount { tag: plugged.tag.clone(), port, is_forced };
+                Ok((kind, share, plugged, change))
             }
         }
     }
@@ -195,8 +198,7 @@ impl Session<'_> {
             }
             // Nobody waits for it any more: it goes again.
             (Kind::Add, None) => {
-                let change =
-                    ShareChange::Unmount { path: share.guest.clone().into(), port: plugged.port, is_forced: true };
+                let change = ShareChange::Unmount { tag: plugged.tag.clone(), port: plugged.port, is_forced: true };
                 let until = Some(Instant::now() + UNASKED_MAX);
                 let kind = Kind::Remove { is_forced: true };
                 self.ask_guest(Pending { number: 0, kind, share, plugged, asked: None, until }, change);
@@ -300,7 +302,8 @@ impl Session<'_> {
     pub(super) fn publish(&self) {
         let late = self.late_shares.added.iter().map(|(share, _)| share);
         let shares = self.spec.shares.iter().chain(late).map(SharedDirectory::of).collect();
-        *self.late_shares.published.lock().unwrap_or_else(PoisonError::into_inner) = shares;
+        let published = Published { shares, writable: self.writable() };
+        *self.late_shares.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
     }
 
     /// Refuses a share that would hide another one, or be hidden.
@@ -320,9 +323,13 @@ impl Session<'_> {
     }
 
     /// Returns the directories of this machine in which the guest can make links.
-    fn writable(&self) -> Vec<&Path> {
-        let shares = self.all_shares().filter(|share| !share.is_read_only && share.layer.is_none());
-        shares.map(|share| share.host.as_path()).collect()
+    fn writable(&self) -> Vec<PathBuf> {
+        // One that nobody waits for any more may be mounted until the guest has let it go.
+        let late = self.late_shares.added.iter().map(|(share, _)| share);
+        let pending = self.late_shares.pending.iter().map(|pending| &pending.share);
+        let shares = self.spec.shares.iter().chain(late).chain(pending);
+        let is_writable = |share: &&Share| !share.is_read_only && share.layer.is_none();
+        shares.filter(is_writable).map(|share| share.host.clone()).collect()
     }
 
     /// Returns where shares are mounted, or about to be.
@@ -332,7 +339,9 @@ impl Session<'_> {
 
     fn all_shares(&self) -> impl Iterator<Item = &Share> {
         let late = self.late_shares.added.iter().map(|(share, _)| share);
-        let coming = self.late_shares.pending.iter().filter(|pending| pending.kind == Kind::Add);
+        // One that nobody waits for any more goes again, and takes no path.
+        let is_coming = |pending: &&Pending| pending.kind == Kind::Add && pending.asked.is_some();
+        let coming = self.late_shares.pending.iter().filter(is_coming);
         self.spec.shares.iter().chain(late).chain(coming.map(|pending| &pending.share))
     }
 }
