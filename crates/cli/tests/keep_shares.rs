@@ -5,7 +5,7 @@ mod within;
 use std::{
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -289,6 +289,53 @@ fn a_guest_that_stands_still_holds_up_nothing() {
     fixture.is_refused(&["stop", "--timeout", "1", "m"], "transom stop --force m");
     fixture.succeeds(&["stop", "--force", "m"]);
     assert_eq!(fixture.succeeds(&["ps", "--json"]), "[]\n");
+}
+
+/// A mount on this host, which ends with its test.
+struct HostMount(Child);
+
+impl HostMount {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for HostMount {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+        self.signal(Signal::TERM);
+        within::end(&mut self.0, || "the mount on this host".into());
+    }
+}
+
+#[test]
+fn a_directory_of_the_host_that_hangs_holds_up_nothing() {
+    let test = "a_directory_of_the_host_that_hangs_holds_up_nothing";
+    if is_skipped(test) {
+        return;
+    }
+    let fixture = Fixture::start(&[]);
+    fs::create_dir(fixture.path("mounted")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
+    command.args(["mount", "--shared-dir", "second", "mounted"]).current_dir(fixture.folder.path());
+    let mut mount = HostMount(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let ended = within::until(
+        || "not mounted".into(),
+        || match mount.0.try_wait().unwrap() {
+            Some(status) => Some(Some(status)),
+            None => fixture.path("mounted/name").exists().then_some(None),
+        },
+    );
+    if let Some(status) = ended {
+        eprintln!("SKIPPED: {test}: `transom mount` does not work here ({status})");
+        std::mem::forget(mount);
+        return;
+    }
+    mount.signal(Signal::STOP);
+    fixture.is_refused(&["share", "add", "--timeout", "1", "m", "mounted/sub"], "on this host does not answer");
+    assert_eq!(fixture.sh("cat /mnt/first/name"), "first\n");
+    fixture.succeeds(&["share", "add", "m", "third"]);
+    fixture.succeeds(&["stop", "m"]);
 }
 
 #[test]
