@@ -61,16 +61,16 @@ impl Tree {
             (Some(place), _) => self.has(place.parent),
             // A directory itself. The root's own change is in the tree, too.
             (None, Some(object)) if change.is_dir => self.has(object),
-            (None, _) => true,
+            (None, _) => None,
         };
-        let ChangeKind::Renamed { to } = change.kind else { return from.then_some(*change) };
+        let ChangeKind::Renamed { to } = change.kind else { return from.unwrap_or(true).then_some(*change) };
         let to_is_inside = self.has(to.parent);
-        // Otherwise, what is below it is where it was. If one of the answers is already of a later move across the
-        // border, that move is still to be read.
-        if change.is_dir && from != to_is_inside {
+        // If it is known to have stayed on one side, what is below it is where it was. If one of the answers is
+        // already of a later move across the border, that move is still to be read.
+        if change.is_dir && (from.is_none() || from != to_is_inside) {
             self.known.clear();
         }
-        match (from, to_is_inside) {
+        match (from.unwrap_or(true), to_is_inside.unwrap_or(true)) {
             (true, true) => Some(*change),
             (true, false) => Some(Change { kind: ChangeKind::MovedOut, ..*change }),
             (false, true) => Some(Change { kind: ChangeKind::MovedIn, place: Some(to), ..*change }),
@@ -78,23 +78,24 @@ impl Tree {
         }
     }
 
-    fn has(&mut self, directory: Object<'_>) -> bool {
+    /// Returns whether a directory is in the tree, or `None` if that cannot be determined: it is gone, or its handle
+    /// may not be opened.
+    fn has(&mut self, directory: Object<'_>) -> Option<bool> {
         // What was passed to `Watch::hold` is in use.
-        let Object::Handle(handle) = directory else { return true };
+        let Object::Handle(handle) = directory else { return Some(true) };
         if handle.file_system != self.file_system {
-            return false;
+            return Some(false);
         }
         let owned = handle.to_owned();
         if let Some(&is_below) = self.known.get(&owned) {
-            return is_below;
+            return Some(is_below);
         }
-        // A directory that is gone, or handles that may not be opened.
-        let Ok(is_below) = self.find(handle) else { return true };
+        let is_below = self.find(handle).ok()?;
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
         self.known.insert(owned, is_below);
-        is_below
+        Some(is_below)
     }
 
     /// Follows `..` from a directory to the root of this tree or of the file system.

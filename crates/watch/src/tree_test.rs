@@ -97,3 +97,17 @@ fn moves_that_are_read_late_leave_nothing_wrong_behind() {
     tree.narrow(&renamed(&share, &out));
     assert!(!has(&mut tree));
 }
+
+#[test]
+fn a_directory_that_came_from_one_that_is_gone_counts_where_it_is() {
+    let Some((place, mut tree)) = place() else { return };
+    let at = |name: &str| place.path().join(name);
+    fs::create_dir_all(at("out/gone/moving")).unwrap();
+    let [share, gone, moving] = ["share", "out/gone", "out/gone/moving"].map(|name| handle(&at(name)));
+    let has = |tree: &mut Tree| tree.narrow(&change(ChangeKind::Created, &moving, false)).is_some();
+    assert!(!has(&mut tree));
+    fs::rename(at("out/gone/moving"), at("share/moving")).unwrap();
+    fs::remove_dir(at("out/gone")).unwrap();
+    tree.narrow(&renamed(&gone, &share));
+    assert!(has(&mut tree));
+}

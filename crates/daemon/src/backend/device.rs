@@ -366,7 +366,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             if let Some(window) = &self.window {
                 window.stop();
             }
-            self.offer.device_stopped();
+            self.offer.queue_stopped(queue_index as usize, queue.in_flight.take_has_begun());
             if let Some(slots) = &queue.slots {
                 slots.stop();
             }
@@ -384,7 +384,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         if let Some(window) = &self.window {
             window.reset();
         }
-        self.offer.device_stopped();
+        self.offer.device_reset();
         self.server.end_session();
         self.queues.iter().filter_map(|queue| queue.slots.as_ref()).for_each(QueueSlots::clear);
         self.queues.iter().for_each(|queue| queue.begin_anew());
@@ -407,7 +407,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             // A thread that was woken before its ring was stopped must not take what the destination is to have.
             let is_running = vring.unless_stopped(|| queue.goes_on_here());
             if is_running && let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO) {
-                self.offer.device_runs(versions, vring.queue_next_avail() == 0, || self.channel());
+                self.offer.device_runs(versions, (thread_id, vring.queue_next_avail() == 0), || self.channel());
             }
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
             if is_running {

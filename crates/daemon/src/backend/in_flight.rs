@@ -42,6 +42,8 @@ pub(super) struct InFlight {
 #[derive(Default)]
 struct State {
     count: u32,
+    /// A request was taken since [`InFlight::take_has_begun`].
+    has_begun: bool,
     /// Number of threads in [`InFlight::drain`], [`InFlight::settle`] and [`InFlight::wait_for_room`]. With none,
     /// nobody is notified, which would cost a system call for each request.
     watchers: u32,
@@ -93,8 +95,16 @@ impl InFlight {
         if word.fetch_or(bit, Relaxed) & bit != 0 {
             return Err(OfferedTwice(head));
         }
-        self.lock().count += 1;
+        let mut state = self.lock();
+        state.count += 1;
+        state.has_begun = true;
+        drop(state);
         Ok(Ticket(self.clone()))
+    }
+
+    /// Returns whether a request was taken since the last call.
+    pub(super) fn take_has_begun(&self) -> bool {
+        mem::take(&mut self.lock().has_begun)
     }
 
     /// Marks the chain as returned: the driver may offer it again. Must be called before the driver can see the used

@@ -11,7 +11,7 @@ use std::{
     os::fd::{AsRawFd as _, OwnedFd},
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering::SeqCst},
+        atomic::{AtomicU8, AtomicU64, Ordering::SeqCst},
     },
     thread,
 };
@@ -76,32 +76,49 @@ impl fmt::Debug for VersionsRegion {
 
 /// Whether the front end of one connection has the table mapped.
 #[derive(Debug, Default)]
-pub(super) struct Offer(AtomicU8);
+pub(super) struct Offer {
+    state: AtomicU8,
+    /// A bit for each request queue that had taken requests when it was stopped. Only these can tell a reset.
+    used: AtomicU64,
+}
 
+/// It has not announced that it has regions. Most front ends never do.
+const UNREAD: u8 = 0;
 /// It was not asked yet.
-const NOT_ASKED: u8 = 0;
+const NOT_ASKED: u8 = 1;
 /// It was asked, and has it mapped if it could.
-const ASKED: u8 = 1;
+const ASKED: u8 = 2;
 /// It was asked before the device was stopped. A reset may have ended the mapping since.
-const STOPPED: u8 = 2;
+const STOPPED: u8 = 3;
 
 impl Offer {
     /// The front end has announced its regions.
     pub(super) fn regions_were_read(&self, region: &VersionsRegion, channel: Backend) -> io::Result<()> {
-        let may_ask = region.front_end.maps_before_start;
-        if may_ask && self.0.compare_exchange(NOT_ASKED, ASKED, SeqCst, SeqCst).is_ok() {
+        let next = if region.front_end.maps_before_start { ASKED } else { NOT_ASKED };
+        if self.state.compare_exchange(UNREAD, next, SeqCst, SeqCst).is_ok() && next == ASKED {
             region.offer(channel)?;
         }
         Ok(())
     }
 
-    /// The queue of requests runs. `is_new` says that the driver has set it up: a device that is only paused goes on
-    /// where its queue was, and its mappings are there.
-    pub(super) fn device_runs(&self, region: &VersionsRegion, is_new: bool, channel: impl FnOnce() -> Option<Backend>) {
-        let before = self.0.load(SeqCst);
-        if before == ASKED || self.0.compare_exchange(before, ASKED, SeqCst, SeqCst).is_err() {
+    /// The queue of requests with this number runs. `is_new` says that it has taken nothing yet: the driver has set it
+    /// up, or has never used it. A device that is only paused goes on where its queues were, and its mappings are there.
+    pub(super) fn device_runs(
+        &self,
+        region: &VersionsRegion,
+        (queue, is_new): (usize, bool),
+        channel: impl FnOnce() -> Option<Backend>,
+    ) {
+        let before = self.state.load(SeqCst);
+        let used = self.used.load(SeqCst);
+        let can_tell = used == 0 || used & bit(queue) != 0;
+        if matches!(before, UNREAD | ASKED)
+            || before == STOPPED && !can_tell
+            || self.state.compare_exchange(before, ASKED, SeqCst, SeqCst).is_err()
+        {
             return;
         }
+        self.used.store(0, SeqCst);
         if (before == NOT_ASKED || is_new && region.front_end.unmaps_at_reset)
             && let Some(channel) = channel()
             && let Err(error) = region.offer(channel)
@@ -110,8 +127,22 @@ impl Offer {
         }
     }
 
-    /// The device was stopped, or reset.
-    pub(super) fn device_stopped(&self) {
-        let _ = self.0.compare_exchange(ASKED, STOPPED, SeqCst, SeqCst);
+    /// A queue was stopped, which had taken requests if `was_used`.
+    pub(super) fn queue_stopped(&self, queue: usize, was_used: bool) {
+        if was_used {
+            self.used.fetch_or(bit(queue), SeqCst);
+        }
+        let _ = self.state.compare_exchange(ASKED, STOPPED, SeqCst, SeqCst);
     }
+
+    /// The device was reset.
+    pub(super) fn device_reset(&self) {
+        self.used.store(0, SeqCst);
+        let _ = self.state.compare_exchange(ASKED, STOPPED, SeqCst, SeqCst);
+    }
+}
+
+/// Queues beyond the width share bits, which at worst has one of them decide too early.
+fn bit(queue: usize) -> u64 {
+    1 << (queue % 64)
 }

@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "the processor reads page tables by address")]
 
-use core::ops::Range;
+use core::{
+    ops::Range,
+    sync::atomic::{Ordering, fence},
+};
 
 use super::{
     arch::{self, format},
@@ -52,6 +55,8 @@ pub(super) fn load(slot: usize) -> u64 {
 
 /// Stores an entry. Called under [`CHANGING`](super::tables::CHANGING).
 pub(super) fn store(slot: usize, entry: u64) {
+    // A processor whose walk finds the entry must find what was written to the table or page it leads to.
+    fence(Ordering::Release);
     // SAFETY: as in `load`. What the entry maps is the caller's: memory of the window or of a private copy, at
     // addresses at which no Rust value lives.
     unsafe { (slot as *mut u64).write_volatile(entry) };

@@ -27,7 +27,8 @@ pub(super) fn map(region: ShmRegion) -> Result<MappedWindow, Failure> {
     let end = end.ok_or("the window has no place of 2 MiB units below 1 TiB")?;
     let _changing = CHANGING.lock();
     for physical in (address..end).step_by(RANGE_LEN as usize) {
-        let entry = Entry { order: Order::Huge, physical, is_writable: true, is_copy: false, is_dirty: false };
+        // Nobody collects marks here, and a store must not fault on a processor that sets none.
+        let entry = Entry { order: Order::Huge, physical, is_writable: true, is_copy: false, is_dirty: true };
         tables::set(WINDOWS.start + physical as usize, entry).ok_or("no memory for page tables")?;
     }
     let start = NonNull::new((WINDOWS.start + address as usize) as *mut u8).ok_or("a window at the end of memory")?;
