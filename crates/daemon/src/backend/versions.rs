@@ -102,7 +102,8 @@ impl Offer {
     }
 
     /// The queue of requests with this number runs. `is_new` says that it has taken nothing yet: the driver has set it
-    /// up, or has never used it. A device that is only paused goes on where its queues were, and its mappings are there.
+    /// up, or has never used it. A device that is only paused goes on where its queues were, and its mappings are
+    /// there.
     pub(super) fn device_runs(
         &self,
         region: &VersionsRegion,
