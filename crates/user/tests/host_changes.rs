@@ -239,21 +239,33 @@ fn files_that_are_removed_outside_of_the_share_stamp_nothing() {
             last = versions.now();
         }
     };
-    sentinel();
-    let before = settled();
-    sentinel();
-    let of_one = settled().clock.get() - before.clock.get();
-    let before = settled();
-    for number in 0..200 {
-        let file = outside.path().join(format!("file{number}"));
-        fs::write(&file, b"x").unwrap();
-        fs::remove_file(&file).unwrap();
-    }
-    sentinel();
-    let after = settled();
-    assert_eq!(after.epoch, before.epoch, "nothing was declared invalid");
-    let stamps = after.clock.get() - before.clock.get();
-    assert!(stamps <= of_one + 20, "{stamps} stamps for 200 files outside of the share, {of_one} for one inside");
+    let attempt = || {
+        sentinel();
+        let before = settled();
+        sentinel();
+        let of_one = settled().clock.get() - before.clock.get();
+        let before = settled();
+        for number in 0..200 {
+            let file = outside.path().join(format!("file{number}"));
+            fs::write(&file, b"x").unwrap();
+            fs::remove_file(&file).unwrap();
+        }
+        sentinel();
+        let after = settled();
+        let stamps = after.clock.get() - before.clock.get();
+        match after.epoch == before.epoch && stamps <= of_one + 20 {
+            true => Ok(()),
+            false => Err(format!(
+                "{stamps} stamps for 200 files outside of the share, {of_one} for one inside; epochs {} and {}",
+                before.epoch, after.epoch
+            )),
+        }
+    };
+    // Others who write on this file system at the same time can fill the queue of events, which declares everything
+    // invalid. They do not do so each time.
+    let mut seen = Vec::new();
+    let is_one_quiet = (0..5).any(|_| attempt().map_err(|what| seen.push(what)).is_ok());
+    assert!(is_one_quiet, "{seen:#?}");
 }
 
 #[test]
