@@ -66,7 +66,10 @@ pub enum GroupError {
     #[error(transparent)]
     Table(#[from] TableError),
     /// The area behind the table is another one.
-    #[error("the daemons' part of the version table has layout {found:#x}: another version of transomd uses the group")]
+    #[error(
+        "the daemons' part of the version table has layout {found:#x}: another version of transomd uses the group, or \
+         has used it; remove the file if no daemon does any more"
+    )]
     Area {
         /// Its first word.
         found: u64,

@@ -206,7 +206,8 @@ fn a_file_that_is_no_table_is_refused_with_the_reason() {
     let area = layout::len_bytes(layout::SLOTS_LOG2) as u64;
     table.write_at(b"TRANSOG9", area).unwrap();
     assert!(message(join(place.path(), share.path())).contains("another version of transomd"));
-    table.write_at(b"TRANSOG1", area).unwrap();
+    table.write_at(b"TRANSOG2", area).unwrap();
+    drop(join(place.path(), share.path()).unwrap());
 
     for len in [len_bytes + 8, len_bytes - 8, area, 4096, 100, 0] {
         table.set_len(len).unwrap();
