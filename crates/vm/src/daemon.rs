@@ -97,10 +97,10 @@ impl Daemon {
             command.arg(format!("--dax-window={}", dax.window_len));
             command.arg("--metrics-socket").arg(metrics);
         }
-        // A device with regions gets its tag from the daemon.
+        // A device with regions gets its tag from the daemon, and has one queue of requests.
         let has_regions = share.dax.is_some() || share.version_table.is_some();
         if has_regions && vmm_args.is_empty() {
-            command.args(["--tag", tag]);
+            command.args(["--tag", tag, "--num-request-queues=1"]);
         }
         command.args(vmm_args).args(&share.daemon_args);
         let both = output.try_clone().map_err(Error::io(format!("cannot create {log:?}")))?;
