@@ -4,7 +4,7 @@
 #[path = "../launch/mod.rs"]
 mod launch;
 
-use std::{fs, os::unix::net::UnixStream, process::Command, thread, time::Duration};
+use std::{fs, os::unix::fs::DirBuilderExt as _, os::unix::net::UnixStream, process::Command, thread, time::Duration};
 
 use launch::{Bench, Daemon, skipped};
 use rustix::process::{Pid, Signal, kill_process};
@@ -62,7 +62,7 @@ impl Trial {
             Feature::Overlay => "--overlay=layers",
             Feature::Events => "--events=always",
             Feature::HostChanges => "--host-changes=prefer",
-            Feature::CoherenceGroup => "--coherence-group=survival-test",
+            Feature::CoherenceGroup => "--coherence-group=./group",
             Feature::PosixLocks => "--posix-lock",
             Feature::Flock => "--flock",
             Feature::Writeback => "--writeback",
@@ -74,6 +74,8 @@ impl Trial {
         for layer in ["layers/upper", "layers/work"] {
             fs::create_dir_all(bench.path().join(layer)).unwrap();
         }
+        // A group's directory is its owner's alone.
+        fs::DirBuilder::new().mode(0o700).create(bench.path().join("group")).unwrap();
         fs::write(bench.share().join("secret"), "").unwrap();
         Self { bench, options }
     }
