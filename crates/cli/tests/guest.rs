@@ -3,6 +3,8 @@
 //! The daemon is `$TRANSOM_DAEMON`, or the `transomd` that was built. Every run has a directory for its temporary
 //! files, which must be empty afterwards, and whose name identifies the run's processes.
 
+mod needs;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -12,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use needs::is_skipped;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -71,20 +74,6 @@ impl Fixture {
         let left: Vec<_> = fs::read_dir(self.run.path()).unwrap().flatten().map(|entry| entry.path()).collect();
         assert_eq!(left, Vec::<PathBuf>::new());
     }
-}
-
-/// Returns whether guests cannot run here, and prints the reason.
-fn is_skipped(test: &str) -> bool {
-    let daemon = std::env::var_os("TRANSOM_DAEMON")
-        .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
-    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
-    let reason = match (has_qemu, daemon.is_file()) {
-        (true, true) => return false,
-        (false, _) => "no qemu-system-x86_64 in PATH".to_owned(),
-        (true, false) => format!("no daemon {daemon:?}; build transomd"),
-    };
-    eprintln!("SKIPPED: {test}: {reason}");
-    true
 }
 
 /// Returns ten megabytes in which every pair of byte values occurs.

@@ -1,6 +1,10 @@
 //! Overlays that the guest's kernel mounts: what the guest changes is kept as with the host's overlayfs, survives every
 //! crash, and a guest that writes to the layer itself gets nothing more.
 
+mod needs;
+#[expect(dead_code, reason = "other tests use the rest")]
+mod within;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -10,24 +14,12 @@ use std::{
     time::Duration,
 };
 
+use needs::is_skipped;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Well above the time of a boot on a busy machine, so that only a run that hangs reaches it.
 const LIMIT_S: &str = "400";
-
-/// Returns whether guests cannot run here, and prints the reason.
-fn is_skipped(test: &str) -> bool {
-    let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
-    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
-    let reason = match (has_qemu, daemon.is_file()) {
-        (true, true) => return false,
-        (false, _) => "no qemu-system-x86_64 in PATH".to_owned(),
-        (true, false) => format!("no daemon {daemon:?}; build transomd"),
-    };
-    eprintln!("SKIPPED: {test}: {reason}");
-    true
-}
 
 /// A directory to share, and one for the state.
 struct Fixture {
@@ -188,7 +180,10 @@ fn what_a_guest_has_written_survives_the_death_of_every_process() {
         }
         let status = run.wait().unwrap();
         assert!(told >= 40 && !status.success(), "{victim:?}: {told} files, {status}");
-        let listed = patiently(|| Some(fixture.diff()).filter(|listed| !listed.is_empty()));
+        let listed = within::until(
+            || format!("{victim:?}: no changes"),
+            || Some(fixture.diff()).filter(|listed| !listed.is_empty()),
+        );
         for number in 1..=told {
             assert!(listed.contains(&format!("added    f{number} ")), "{victim:?}: {number} of {told}:\n{listed}");
         }
@@ -218,16 +213,6 @@ fn commit_with_interruptions(fixture: &Fixture) {
     // Whatever was left is done, or was done before.
     let rest = fixture.done("commit", &[]);
     assert!(rest.status.success(), "{}", text(&rest));
-}
-
-/// Waits until `look` finds something.
-fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    loop {
-        match look() {
-            Some(found) => return found,
-            None => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }
 
 #[test]

@@ -1,30 +1,18 @@
 //! What a guest with the host's root cannot read, whatever its root user tries; and which share is where.
 
+mod needs;
+
 use std::{
     fs,
     os::unix::fs::symlink,
-    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
+use needs::is_skipped;
 use tempfile::TempDir;
 
 /// Well above the time of a boot on a busy machine, so that only a run that hangs reaches it.
 const LIMIT_S: &str = "400";
-
-/// Returns whether guests cannot run here, and prints the reason.
-fn is_skipped(test: &str) -> bool {
-    let daemon = std::env::var_os("TRANSOM_DAEMON")
-        .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
-    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
-    let reason = match (has_qemu, daemon.is_file()) {
-        (true, true) => return false,
-        (false, _) => "no qemu-system-x86_64 in PATH".to_owned(),
-        (true, false) => format!("no daemon {daemon:?}; build transomd"),
-    };
-    eprintln!("SKIPPED: {test}: {reason}");
-    true
-}
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));

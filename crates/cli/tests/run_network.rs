@@ -1,10 +1,11 @@
 //! What a guest of `transom run` can reach: with allowed hosts, with the whole network, and with neither.
 
+mod needs;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
 };
@@ -12,21 +13,9 @@ use std::{
 use serde_json::Value;
 
 /// Well above the time of a boot on a busy machine, so that only a run that hangs reaches it.
-const LIMIT_S: &str = "400";
+use needs::is_skipped;
 
-/// Returns whether guests cannot run here, and prints the reason.
-fn is_skipped(test: &str) -> bool {
-    let daemon = std::env::var_os("TRANSOM_DAEMON")
-        .map_or_else(|| Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd"), PathBuf::from);
-    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
-    let reason = match (has_qemu, daemon.is_file()) {
-        (true, true) => return false,
-        (false, _) => "no qemu-system-x86_64 in PATH".to_owned(),
-        (true, false) => format!("no daemon {daemon:?}; build transomd"),
-    };
-    eprintln!("SKIPPED: {test}: {reason}");
-    true
-}
+const LIMIT_S: &str = "400";
 
 /// Runs `script` with the host's programs in a guest.
 fn run(arguments: &[&str], script: &str) -> Output {

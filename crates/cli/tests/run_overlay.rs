@@ -1,5 +1,7 @@
 //! Overlays on the command line: a guest changes everything, and the host decides what stays.
 
+mod needs;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -8,23 +10,11 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use needs::is_skipped;
 use tempfile::TempDir;
 
 /// Well above the time of a boot on a busy machine, so that only a run that hangs reaches it.
 const LIMIT_S: &str = "400";
-
-/// Returns whether guests cannot run here, and prints the reason.
-fn is_skipped(test: &str) -> bool {
-    let daemon = Path::new(env!("CARGO_BIN_EXE_transom")).with_file_name("transomd");
-    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().is_ok();
-    let reason = match (has_qemu, daemon.is_file()) {
-        (true, true) => return false,
-        (false, _) => "no qemu-system-x86_64 in PATH".to_owned(),
-        (true, false) => format!("no daemon {daemon:?}; build transomd"),
-    };
-    eprintln!("SKIPPED: {test}: {reason}");
-    true
-}
 
 /// A directory to share, and one for the state.
 struct Fixture {

@@ -37,21 +37,12 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock `path`, and waits for it if another process has it.
+    /// Takes the lock `path`, and waits for it if another process has it. Returns `None` once `is_needless` returns
+    /// true; it is called before each attempt.
     ///
     /// # Errors
     /// Returns an error if it cannot be taken, or if `watch` is cancelled.
-    pub(crate) fn take(path: &Path, mode: Mode, watch: &dyn Watch) -> Result<Self> {
-        loop {
-            if let Some(lock) = Self::take_unless(path, mode, watch, || false)? {
-                return Ok(lock);
-            }
-        }
-    }
-
-    /// Takes the lock like [`Lock::take`], or returns `None` once `is_needless` returns true, which is asked again at
-    /// each attempt.
-    pub(crate) fn take_unless(
+    pub(crate) fn take(
         path: &Path,
         mode: Mode,
         watch: &dyn Watch,

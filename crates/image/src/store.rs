@@ -165,7 +165,7 @@ impl Store {
         let mut devices = 0;
         // Another run may unpack it, and then use it for as long as its guest lives.
         let is_there = || self.dir.join(id).is_dir();
-        if let Some(lock) = Lock::take_unless(&self.lock_of(id), Mode::Exclusive, watch, is_there)?
+        if let Some(lock) = Lock::take(&self.lock_of(id), Mode::Exclusive, watch, is_there)?
             && !is_there()
         {
             match self.fill(id, fill, watch) {
@@ -225,10 +225,8 @@ impl Store {
     /// Returns the image with this id, if it is there.
     fn unpacked(&self, id: &str, watch: &dyn Watch) -> Result<Option<Unpacked>> {
         let dir = self.dir.join(id);
-        if !dir.is_dir() {
-            return Ok(None);
-        }
-        let lock = Lock::take(&self.lock_of(id), Mode::Shared, watch)?;
+        let is_missing = || !dir.is_dir();
+        let Some(lock) = Lock::take(&self.lock_of(id), Mode::Shared, watch, is_missing)? else { return Ok(None) };
         lock.mark_used();
         let Ok(json) = fs::read(dir.join(CONFIG)) else { return Ok(None) };
         let config =

@@ -23,8 +23,8 @@ impl Stamp {
 
 /// Raises a slot to `stamp`, keeps its hot bit, and returns the new word.
 ///
-/// If another change has raised it further already, this one gets a stamp of `next`, so that each change gives the slot
-/// a stamp of its own, and stamps of a slot only rise.
+/// If another change has raised it further already, this one takes a stamp from `next`, so that each change sets a
+/// stamp of its own, and the stamps of a slot only rise.
 pub(crate) fn raise(slot: &AtomicU64, mut stamp: Stamp, next: impl Fn() -> Stamp) -> u64 {
     // Whoever sees the stamp of a change also sees the clock that it was taken from, so that `next` is above it.
     let mut word = slot.load(Ordering::Acquire);
@@ -40,7 +40,7 @@ pub(crate) fn raise(slot: &AtomicU64, mut stamp: Stamp, next: impl Fn() -> Stamp
     }
 }
 
-/// Gives a slot a new stamp and sets its hot bit. Returns the new word, which differs even if the slot is hot already:
+/// Sets a slot to a new stamp with the hot bit. Returns the new word, which differs even if the slot is hot already:
 /// [`cool`] relies on it.
 pub(crate) fn heat(slot: &AtomicU64, next: impl Fn() -> Stamp) -> u64 {
     let mut word = slot.load(Ordering::Acquire);
@@ -53,8 +53,8 @@ pub(crate) fn heat(slot: &AtomicU64, next: impl Fn() -> Stamp) -> u64 {
     }
 }
 
-/// Clears a slot's hot bit and gives it a new stamp, unless `is_held` says that somebody else needs it; returns the new
-/// word if it did.
+/// Sets a slot to a new stamp without the hot bit, and returns the new word. Returns `None` and changes nothing if
+/// `is_held` says that somebody else needs the bit.
 ///
 /// Whoever needs the bit announces that where `is_held` looks, and then calls [`heat`]. The word is loaded before
 /// `is_held` looks: if an announcement comes too late for it, the word has changed and it looks again.

@@ -49,7 +49,7 @@ impl Attempts {
         self.is_under_way.load(Ordering::Acquire)
     }
 
-    /// Gives the attempt up, if there is one. When this returns, the step of [`Attempt::unless_given_up`] has been made
+    /// Cancels the attempt, if there is one. When this returns, the step of [`Attempt::unless_given_up`] has been made
     /// or never will be. Costs no more than a load if nothing was begun since the last time.
     pub(super) fn give_up(&self) {
         if !self.is_under_way.load(Ordering::Acquire) {

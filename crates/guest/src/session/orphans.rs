@@ -1,7 +1,7 @@
 //! Requests that were dropped before their replies came, although these bring what has to be given back: references to
 //! inodes and open files.
 //!
-//! Whoever next starts a request, or flushes forgets, gives back what has come since. The list's lock is not held
+//! The next `Pending::start` or `flush_forgets` releases what has arrived since. The list's lock is not held
 //! meanwhile: a reply that is received may call a waker, which may start a request.
 
 use alloc::vec::Vec;
@@ -64,7 +64,7 @@ impl<P: Platform> Session<P> {
         self.orphans.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Gives back what has come with the replies to dropped requests.
+    /// Releases the references and open files that came with the replies to dropped requests.
     pub(super) fn settle_orphans(&self) {
         if self.orphans.count.load(Ordering::Acquire) == 0 {
             return;

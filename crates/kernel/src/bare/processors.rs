@@ -1,4 +1,4 @@
-//! The machine's processors: what each keeps for itself. `jobs` gives the second one work.
+//! The machine's processors, and the data of each. `jobs` runs work on the second one.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

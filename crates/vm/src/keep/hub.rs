@@ -59,7 +59,7 @@ pub(crate) struct Hub {
     is_interrupted: Arc<AtomicBool>,
 }
 
-/// What the session gives to those who serve callers.
+/// The parts of a session that the threads of callers use.
 #[derive(Debug)]
 pub(crate) struct ForHub {
     pub(crate) to_guest: OwnedFd,

@@ -5,8 +5,8 @@
 //! configuration multiplexes (by queue, or by half) are accessed under `common`, a lock for short sections;
 //! notifications and waits take no lock. Source: virtio 1.3 §4.1.
 //!
-//! A kernel without a bus driver finds functions by [`functions`], has [`assign_bars`] give them addresses, and sets up
-//! messages by [`Msix`].
+//! A kernel without a bus driver finds functions by [`functions`], assigns their addresses with [`assign_bars`],
+//! and sets up messages by [`Msix`].
 
 mod assign;
 mod bus;
