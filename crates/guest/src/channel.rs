@@ -4,12 +4,13 @@
 //! except where a message ends. It checks that lengths are possible; the caller checks the reply.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::{ops::Range, task::Waker};
+use core::{ops::Range, ptr::NonNull, task::Waker};
 
 use thiserror::Error;
 
 use crate::{
     dma::{DmaBuffer, DmaError},
+    memory::{Pieces, PiecesMut},
     transport::ShmRegion,
 };
 
@@ -20,6 +21,12 @@ pub trait Channel: Send + Sync {
 
     /// Returns the maximum length of the data in one message in either direction, not counting header and arguments.
     fn data_len_max(&self) -> usize;
+
+    /// Returns how many bytes of `pieces`, from the first one on, one message carries as [`Source::Slices`] or
+    /// [`Sink::Slices`], without a copy; 0 if they have to be copied.
+    fn in_place_len(&self, pieces: &mut dyn Iterator<Item = (NonNull<u8>, usize)>) -> usize {
+        pieces.fold(0, |sum: usize, (_, len_bytes)| sum.saturating_add(len_bytes)).min(self.data_len_max())
+    }
 
     /// Sends `message` on a request queue and blocks until its reply has come.
     ///
@@ -113,6 +120,8 @@ pub enum Source<'a> {
     Empty,
     /// Ordinary memory: mapped for the device or copied, depending on its DMA operations.
     Bytes(&'a [u8]),
+    /// Pieces of memory, each mapped for the device: at most [`Channel::in_place_len`] bytes, or one plain slice.
+    Slices(Pieces<'a>),
     /// Memory that the device reaches directly, never copied. Offset and length lie within the buffer.
     Buffer(&'a DmaBuffer, usize, usize),
 }
@@ -123,6 +132,7 @@ impl Source<'_> {
         match self {
             Self::Empty => 0,
             Self::Bytes(bytes) => bytes.len(),
+            Self::Slices(pieces) => pieces.len_bytes(),
             Self::Buffer(_, _, len_bytes) => *len_bytes,
         }
     }
@@ -134,6 +144,8 @@ pub enum Sink<'a> {
     Empty,
     /// Ordinary memory: mapped for the device or copied, depending on its DMA operations.
     Bytes(&'a mut [u8]),
+    /// Pieces of memory, each mapped for the device: at most [`Channel::in_place_len`] bytes, or one plain slice.
+    Slices(PiecesMut<'a>),
     /// Memory that the device reaches directly, never copied. Offset and length lie within the buffer.
     Buffer(&'a DmaBuffer, usize, usize),
 }
@@ -144,6 +156,7 @@ impl Sink<'_> {
         match self {
             Self::Empty => 0,
             Self::Bytes(bytes) => bytes.len(),
+            Self::Slices(pieces) => pieces.len_bytes(),
             Self::Buffer(_, _, len_bytes) => *len_bytes,
         }
     }

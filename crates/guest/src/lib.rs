@@ -22,6 +22,7 @@ pub mod device;
 pub mod dma;
 pub mod errno;
 pub mod fs;
+pub mod memory;
 pub mod ops;
 pub mod platform;
 mod queue;

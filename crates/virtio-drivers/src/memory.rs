@@ -85,6 +85,11 @@ impl<H: Hal> DmaOps for HalMemory<H> {
         }
     }
 
+    /// Nothing says whether a `Hal` copies what it shares.
+    fn is_in_place(&self, _: NonNull<u8>, _: usize) -> bool {
+        false
+    }
+
     fn mapping_len_max(&self) -> usize {
         self.mapping_len_max
     }

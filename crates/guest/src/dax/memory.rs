@@ -11,7 +11,11 @@ use core::{
     sync::atomic::{AtomicU8, Ordering},
 };
 
-use crate::{Errno, shared_copy};
+use crate::{
+    Errno,
+    memory::{IoSlice, IoSliceMut},
+    shared_copy,
+};
 
 /// A window, as the system that the library runs in accesses it.
 ///
@@ -28,6 +32,41 @@ pub trait WindowMemory: Send + Sync {
 
     /// Copies bytes to `offset`. Errors: as for [`Self::load`].
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Copies from `offset` to memory by address. Errors: as for [`Self::load`].
+    fn load_into(&self, offset: u64, to: IoSliceMut<'_>) -> Result<(), Errno> {
+        if let Some(bytes) = self.bytes(offset, to.len()) {
+            bytes.as_slice().copy_to(to);
+            return Ok(());
+        }
+        let mut piece = [0; 512];
+        for at in (0..to.len()).step_by(piece.len()) {
+            let to = to.part(at..at + piece.len());
+            self.load(offset + at as u64, &mut piece[..to.len()])?;
+            IoSlice::new(&piece).copy_to(to);
+        }
+        Ok(())
+    }
+
+    /// Copies from memory by address to `offset`. Errors: as for [`Self::load`].
+    fn store_from(&self, offset: u64, from: IoSlice<'_>) -> Result<(), Errno> {
+        if let Some(bytes) = self.bytes(offset, from.len()) {
+            from.copy_to(bytes);
+            return Ok(());
+        }
+        let mut piece = [0; 512];
+        for at in (0..from.len()).step_by(piece.len()) {
+            let len = from.part(at..at + piece.len()).copy_to(IoSliceMut::new(&mut piece));
+            self.store(offset + at as u64, &piece[..len])?;
+        }
+        Ok(())
+    }
+
+    /// Returns `len_bytes` at `offset` by address, if loads and stores there cannot fail.
+    fn bytes(&self, offset: u64, len_bytes: usize) -> Option<IoSliceMut<'_>> {
+        let _ = (offset, len_bytes);
+        None
+    }
 
     /// Stores the current value at `offset`, without undoing concurrent stores, so that a hole of the file becomes a
     /// page. Errors: as for [`Self::load`].
@@ -98,6 +137,13 @@ impl WindowMemory for MappedWindow {
         // SAFETY: as in `load`, in the other direction.
         unsafe { shared_copy::store(to, bytes) };
         Ok(())
+    }
+
+    fn bytes(&self, offset: u64, len_bytes: usize) -> Option<IoSliceMut<'_>> {
+        let start = NonNull::new(self.at(offset, len_bytes).ok()?)?;
+        // SAFETY: `at` has checked that the bytes lie within the memory, which is mapped for as long as `self` lives;
+        // it holds no Rust value, and all accesses there are the host's or those of `shared_copy`.
+        Some(unsafe { IoSliceMut::shared(start, len_bytes) })
     }
 
     fn touch(&self, offset: u64) -> Result<(), Errno> {

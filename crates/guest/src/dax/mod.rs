@@ -18,6 +18,7 @@ mod options;
 mod pin;
 mod ranges;
 mod reclaim;
+mod transfer;
 mod unflushed;
 mod window;
 mod worker;

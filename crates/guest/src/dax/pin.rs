@@ -2,8 +2,14 @@
 
 use core::{ops::Range, ptr::NonNull};
 
-use super::{RANGE_LEN, Window};
-use crate::{Errno, Platform};
+use super::{
+    RANGE_LEN, Window,
+    transfer::{load_to, store_from},
+};
+use crate::{
+    Errno, Platform,
+    memory::{Origin, Target},
+};
 
 /// The access for which a range is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +68,23 @@ impl<'w, P: Platform> Pin<'w, P> {
             return Err(Errno::ACCESS);
         }
         self.window.memory().store(self.window_offset() + at as u64, bytes)
+    }
+
+    /// Copies from `at` to `to`. Returns how many bytes were copied, fewer if the caller's memory is not present.
+    /// Errors: as for [`Self::load`].
+    pub(crate) fn load_to(&self, at: usize, to: Target<'_>) -> Result<usize, Errno> {
+        self.check(at, to.len())?;
+        load_to(self.window.memory(), self.window_offset() + at as u64, to)
+    }
+
+    /// Copies to `at` from `from`. Returns how many bytes were copied, fewer if the caller's memory is not present.
+    /// Errors: as for [`Self::store`].
+    pub(crate) fn store_from(&self, at: usize, from: Origin<'_>) -> Result<usize, Errno> {
+        self.check(at, from.len())?;
+        if !self.is_writable {
+            return Err(Errno::ACCESS);
+        }
+        store_from(self.window.memory(), self.window_offset() + at as u64, from)
     }
 
     /// Allocates storage for the page at `at`, in bytes within the range, as a store does, and changes nothing. Errors:

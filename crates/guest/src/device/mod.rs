@@ -6,7 +6,7 @@ mod bits;
 mod bring_up;
 
 use alloc::{boxed::Box, sync::Arc};
-use core::task::Waker;
+use core::{ptr::NonNull, task::Waker};
 
 use thiserror::Error;
 use transom_wire::config::QUEUE_FIRST_REQUEST;
@@ -146,6 +146,11 @@ impl<P: Platform, T: Transport + 'static> Channel for VirtioFs<P, T> {
         self.data_len_max
     }
 
+    fn in_place_len(&self, pieces: &mut dyn Iterator<Item = (NonNull<u8>, usize)>) -> usize {
+        let descriptors = self.requests.iter().map(|queue| queue.pieces_max()).min().unwrap_or(0);
+        in_place_len(&*self.ops, descriptors, self.data_len_max, pieces)
+    }
+
     fn call(&self, queue: u16, message: Message<'_>) -> Result<usize, ChannelError> {
         self.request_queue(queue)?.call(message)
     }
@@ -206,4 +211,33 @@ impl<P: Platform, T: Transport + 'static> Drop for VirtioFs<P, T> {
             self.health.fail(ChannelError::Gone);
         }
     }
+}
+
+/// Returns how many bytes of `pieces` fit into `descriptors` and `len_max` bytes, up to the first one that has to be
+/// copied. Pieces are cut as [`Lent`](crate::dma) cuts them.
+fn in_place_len(
+    ops: &dyn DmaOps,
+    mut descriptors: usize,
+    len_max: usize,
+    pieces: &mut dyn Iterator<Item = (NonNull<u8>, usize)>,
+) -> usize {
+    let (piece_max, boundary) = (ops.mapping_len_max().max(1), ops.boundary().unwrap_or(usize::MAX).max(1));
+    let mut total = 0;
+    for (start, len) in pieces {
+        if !ops.is_in_place(start, len) {
+            break;
+        }
+        let mut done = 0;
+        while done < len {
+            if descriptors == 0 || total == len_max {
+                return total;
+            }
+            let to_boundary = boundary - start.addr().get().wrapping_add(done) % boundary;
+            let count = (len - done).min(piece_max).min(to_boundary).min(len_max - total);
+            descriptors -= 1;
+            total += count;
+            done += count;
+        }
+    }
+    total
 }

@@ -168,6 +168,10 @@ impl<P: Platform> DmaOps for Bounce<P> {
         self.give(offset, len_bytes);
     }
 
+    fn is_in_place(&self, start: NonNull<u8>, len_bytes: usize) -> bool {
+        self.offset_in_pool(start, len_bytes).is_some()
+    }
+
     fn mapping_len_max(&self) -> usize {
         // A quarter of the pool at most, so that one mapping leaves room for others.
         (self.pool.len() / 4 / PAGE * PAGE).clamp(PAGE, MAPPING_LEN_MAX)

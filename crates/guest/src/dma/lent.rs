@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use core::{marker::PhantomData, ptr::NonNull};
 
 use super::{Direction, DmaError, DmaOps, Mapped};
+use crate::memory::{Pieces, PiecesMut};
 
-/// The pieces of one slice. Its holder returns it with [`Self::end`], or drops it, only once the device no longer knows
-/// of it.
+/// The pieces of one slice, or of a list. Its holder returns it with [`Self::end`], or drops it, only once the device
+/// no longer knows of it.
 pub(crate) struct Lent<'a> {
     ops: &'a dyn DmaOps,
     /// Almost always the only piece, so that nothing is allocated for it.
@@ -26,36 +27,51 @@ impl<'a> Lent<'a> {
 
     /// Lends bytes for the device to read.
     pub(crate) fn to_device(ops: &'a dyn DmaOps, bytes: &'a [u8]) -> Result<Self, DmaError> {
-        Self::new(ops, NonNull::from(bytes).cast(), bytes.len(), Direction::ToDevice)
+        Self::none(ops).and(NonNull::from(bytes).cast(), bytes.len(), Direction::ToDevice)
     }
 
     /// Lends bytes for the device to write.
     pub(crate) fn from_device(ops: &'a dyn DmaOps, bytes: &'a mut [u8]) -> Result<Self, DmaError> {
         let len_bytes = bytes.len();
-        Self::new(ops, NonNull::from(bytes).cast(), len_bytes, Direction::FromDevice)
+        Self::none(ops).and(NonNull::from(bytes).cast(), len_bytes, Direction::FromDevice)
     }
 
-    /// `start` and the `len_bytes` from there are borrowed for `'a`, for the access that `direction` states.
-    fn new(ops: &'a dyn DmaOps, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Self, DmaError> {
-        let mut lent = Self::none(ops);
+    /// Lends pieces for the device to read, each where it is: see [`DmaOps::is_in_place`].
+    pub(crate) fn pieces_to_device(ops: &'a dyn DmaOps, pieces: Pieces<'a>) -> Result<Self, DmaError> {
+        pieces.places().try_fold(Self::none(ops), |lent, (start, len)| lent.and(start, len, Direction::ToDevice))
+    }
+
+    /// Lends pieces for the device to write, each where it is.
+    pub(crate) fn pieces_from_device(ops: &'a dyn DmaOps, pieces: PiecesMut<'a>) -> Result<Self, DmaError> {
+        pieces.places().try_fold(Self::none(ops), |lent, (start, len)| lent.and(start, len, Direction::FromDevice))
+    }
+
+    /// Lends more. `start` and the `len_bytes` from there are borrowed for `'a`, for the access in `direction`.
+    fn and(mut self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Self, DmaError> {
+        let ops = self.ops;
         let (piece_max, boundary) = (ops.mapping_len_max().max(1), ops.boundary().unwrap_or(usize::MAX).max(1));
         let mut done = 0;
         while done < len_bytes {
             // SAFETY: `done` is below the length of the slice.
             let at = unsafe { start.add(done) };
             let len = (len_bytes - done).min(piece_max).min(boundary - at.addr().get() % boundary);
+            if self.first.is_some() {
+                let no_memory = |_| DmaError::Exhausted { wanted_bytes: size_of::<Mapped>(), pool_bytes: 0 };
+                self.more.try_reserve(1).map_err(no_memory)?;
+            }
             // SAFETY:
-            // 1. The piece lies within the slice, which is borrowed for `'a`, mutably if the device writes.
+            // 1. The piece lies within memory that is borrowed for `'a`, mutably if the device writes. Others access
+            //    it only if `is_in_place` has said that the operations do not.
             // 2. `self` unmaps it when it is dropped, within `'a`.
             let mapped = unsafe { ops.map(at, len, direction)? };
-            if lent.first.is_none() {
-                lent.first = Some(mapped);
+            if self.first.is_none() {
+                self.first = Some(mapped);
             } else {
-                lent.more.push(mapped);
+                self.more.push(mapped);
             }
             done += len;
         }
-        Ok(lent)
+        Ok(self)
     }
 
     /// Returns address and length of each piece, in order.

@@ -6,11 +6,15 @@
 #![expect(unsafe_code, reason = "memory shared with a device is reached through pointers")]
 
 use core::{
+    ops::Range,
     ptr::NonNull,
     sync::atomic::{AtomicU16, AtomicU32, Ordering},
 };
 
-use crate::shared_copy;
+use crate::{
+    memory::{IoSlice, IoSliceMut},
+    shared_copy,
+};
 
 /// Memory that the device can access too.
 #[derive(Debug)]
@@ -81,6 +85,19 @@ impl DmaMemory {
         let to = self.at(offset, bytes.len());
         // SAFETY: as in `read`, in the other direction.
         unsafe { shared_copy::store(to, bytes) }
+    }
+
+    /// Returns the bytes of `range`, to copy them without a detour. Panics if they do not lie within the memory.
+    pub(crate) fn slice(&self, range: Range<usize>) -> IoSlice<'_> {
+        self.slice_mut(range).as_slice()
+    }
+
+    /// Returns the bytes of `range`, to copy to them. Panics if they do not lie within the memory.
+    pub(crate) fn slice_mut(&self, range: Range<usize>) -> IoSliceMut<'_> {
+        let start = self.part(range.start, range.len()).start;
+        // SAFETY: `part` has checked the range; the memory outlives the borrow of `self`, and concurrent accesses are
+        // those of `read`.
+        unsafe { IoSliceMut::shared(start, range.len()) }
     }
 
     /// Sets `len_bytes` starting at `offset` to `value`. Panics if they do not lie within the memory.

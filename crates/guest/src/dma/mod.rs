@@ -73,6 +73,13 @@ pub trait DmaOps: Send + Sync {
     /// `mapped` was returned by [`Self::map`] of these operations, and its memory is still valid as it was then.
     unsafe fn unmap(&self, mapped: Mapped, written_bytes: usize);
 
+    /// Returns whether [`Self::map`] lets the device access `len_bytes` at `start` where they are, without accessing
+    /// them itself. Otherwise a list of slices is copied through memory from [`Self::allocate_data`].
+    fn is_in_place(&self, start: NonNull<u8>, len_bytes: usize) -> bool {
+        let _ = (start, len_bytes);
+        true
+    }
+
     /// Returns the maximum length of a mapping, in bytes.
     fn mapping_len_max(&self) -> usize;
 

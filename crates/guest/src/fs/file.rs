@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use super::{Fs, Metadata};
 use crate::{
     Errno, Platform,
+    memory::{ByteSink, ByteSource, IoSlice, IoSliceMut},
     sync::{Mutex, rank},
     volume::{Inode, Lock, LockKind, LockOwner, OpenFile, SetAttributes, SetTime},
 };
@@ -57,24 +58,44 @@ impl<P: Platform> File<P> {
         self.open.write_at(&self.fs.caller(), offset, bytes)
     }
 
-    /// Reads at the current position and advances it. Two concurrent reads may read the same bytes.
-    pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+    /// Reads from `offset`, in bytes, into a list of slices or memory that may fault: see [`OpenFile::read_into`].
+    pub fn read_into_at(&self, offset: u64, sink: &mut dyn ByteSink) -> Result<usize, Errno> {
+        self.open.read_into(&self.fs.caller(), offset, sink)
+    }
+
+    /// Writes at `offset` what a list of slices holds, or memory that may fault: see [`OpenFile::write_from`].
+    pub fn write_from_at(&self, offset: u64, source: &mut dyn ByteSource) -> Result<usize, Errno> {
+        self.open.write_from(&self.fs.caller(), offset, source)
+    }
+
+    /// As [`Self::read`], into a list of slices or memory that may fault.
+    pub fn read_into(&self, sink: &mut dyn ByteSink) -> Result<usize, Errno> {
         let position = *self.position.lock();
-        let len = self.read_at(position, bytes)?;
+        let len = self.read_into_at(position, sink)?;
         *self.position.lock() = position + len as u64;
         Ok(len)
     }
 
-    /// Writes at the current position, or at the end if the file is open for appending, and advances the position.
-    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+    /// As [`Self::write`], from a list of slices or memory that may fault.
+    pub fn write_from(&self, source: &mut dyn ByteSource) -> Result<usize, Errno> {
         let (offset, len) = if self.open.is_appending() {
-            self.open.append(&self.fs.caller(), bytes)?
+            self.open.append_from(&self.fs.caller(), source)?
         } else {
             let position = *self.position.lock();
-            (position, self.write_at(position, bytes)?)
+            (position, self.write_from_at(position, source)?)
         };
         *self.position.lock() = offset + len as u64;
         Ok(len)
+    }
+
+    /// Reads at the current position and advances it. Two concurrent reads may read the same bytes.
+    pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        self.read_into(&mut IoSliceMut::new(bytes))
+    }
+
+    /// Writes at the current position, or at the end if the file is open for appending, and advances the position.
+    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        self.write_from(&mut IoSlice::new(bytes))
     }
 
     /// Writes all of `bytes`. See [`Self::write`].

@@ -7,10 +7,15 @@ use transom_wire::{Handle, NodeId, operation::Read, ops::read::ReadIn};
 
 use crate::{
     Errno, Platform,
-    channel::Sink,
+    channel::{ChannelError, Sink},
     dma::DmaBuffer,
+    memory::{IoSliceMut, Target},
     session::{Caller, Plain, Session, Started},
 };
+
+/// The most that is copied at once between memory that the device cannot reach and a buffer that it can: as much as a
+/// chunk of the page cache.
+pub(super) const COPY_LEN_MAX: usize = 128 << 10;
 
 /// A READ in progress, to be finished with [`Session::read_finish`].
 #[must_use = "a request that is not finished keeps its place in the queue"]
@@ -51,17 +56,60 @@ impl<P: Platform> Session<P> {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, Errno> {
-        let mut done = 0;
-        for piece in bytes.chunks_mut(self.negotiated().data_len_max) {
-            let (at, len) = (offset.saturating_add(done as u64), piece.len());
-            match self.read(caller, node, fh, flags, at, Sink::Bytes(piece)) {
-                Ok(count) if count == len => done += count,
-                Ok(count) => return Ok(done + count),
+        self.read_to(caller, node, fh, flags, offset, Target::new(&mut IoSliceMut::new(bytes)))
+    }
+
+    /// As [`Self::read_whole`], into anything. Memory that may fault gets copies of what was read. No lock is held.
+    pub(crate) fn read_to(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        offset: u64,
+        mut to: Target<'_>,
+    ) -> Result<usize, Errno> {
+        let len_max = self.negotiated().data_len_max;
+        let (mut done, mut buffer) = (0, None);
+        while done < to.len() {
+            let at = offset.saturating_add(done as u64);
+            let mut rest = to.rest(done);
+            // How much was asked for, what has come, and what of it has arrived.
+            let (asked, read, arrived) = if let Some(pieces) = rest.in_place(&**self.channel(), len_max) {
+                let read = self.read(caller, node, fh, flags, at, Sink::Slices(pieces));
+                (pieces.len_bytes(), read, read.unwrap_or(0))
+            } else {
+                let asked = rest.len().min(len_max).min(COPY_LEN_MAX);
+                match self.copy_buffer(&mut buffer, asked) {
+                    Ok(buffer) => {
+                        let read = self.read(caller, node, fh, flags, at, Sink::Buffer(buffer, 0, asked));
+                        (asked, read, rest.put_all(buffer.slice(0..read.unwrap_or(0))))
+                    }
+                    Err(error) => (asked, Err(error), 0),
+                }
+            };
+            done += arrived;
+            match read {
+                Ok(count) if arrived < count && done == 0 => return Err(Errno::FAULT),
+                Ok(count) if arrived < count || count < asked => break,
+                Ok(_) => {}
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
         }
         Ok(done)
+    }
+
+    /// Returns the buffer through which an operation copies `len` bytes at most; allocates it at first.
+    pub(super) fn copy_buffer<'b>(
+        &self,
+        buffer: &'b mut Option<DmaBuffer>,
+        len: usize,
+    ) -> Result<&'b DmaBuffer, Errno> {
+        if buffer.is_none() {
+            *buffer = Some(self.channel().buffer(len).map_err(ChannelError::from)?);
+        }
+        buffer.as_ref().ok_or(Errno::NOMEM)
     }
 
     /// Starts reading into `range` of `buffer`, at most [`data_len_max`](crate::session::Negotiated::data_len_max)
@@ -109,6 +157,10 @@ fn cut_sink(sink: Sink<'_>, len_max: usize) -> Result<(Sink<'_>, usize), Errno> 
         Sink::Bytes(bytes) => {
             let len = bytes.len().min(len_max);
             Ok((Sink::Bytes(&mut bytes[..len]), len))
+        }
+        Sink::Slices(pieces) => {
+            let pieces = pieces.first(len_max);
+            Ok((Sink::Slices(pieces), pieces.len_bytes()))
         }
         Sink::Buffer(buffer, offset, len) => {
             let len = len.min(len_max);

@@ -9,10 +9,12 @@ use transom_wire::{
     ops::write::{WriteFlags, WriteIn, WriteOut},
 };
 
+use super::read::COPY_LEN_MAX;
 use crate::{
     Errno, Platform,
     channel::Source,
     dma::DmaBuffer,
+    memory::{IoSlice, Origin},
     session::{Caller, Plain, Session, Started},
 };
 
@@ -62,10 +64,49 @@ impl<P: Platform> Session<P> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize, Errno> {
-        let mut done = 0;
-        while done < bytes.len() {
+        let mut bytes = IoSlice::new(bytes);
+        self.write_of(caller, node, fh, flags, write_flags, offset, Origin::new(&mut bytes), &mut |_, _, _| {})
+    }
+
+    /// As [`Self::write_whole`], from anything, without waiting for memory that may fault.
+    ///
+    /// Calls `on_written` after each request with the number of bytes written before it, the bytes that it has written,
+    /// and whether they are still the same: others may change memory that they share.
+    #[expect(clippy::too_many_arguments, reason = "the protocol has them")]
+    pub(crate) fn write_of(
+        &self,
+        caller: &Caller<'_>,
+        node: NodeId,
+        fh: Handle,
+        flags: u32,
+        write_flags: WriteFlags,
+        offset: u64,
+        mut from: Origin<'_>,
+        on_written: &mut dyn FnMut(usize, Origin<'_>, bool),
+    ) -> Result<usize, Errno> {
+        let len_max = self.negotiated().max_write;
+        let (mut done, mut buffer) = (0, None);
+        while done < from.len() {
             let at = offset.saturating_add(done as u64);
-            match self.write(caller, node, fh, flags, write_flags, at, Source::Bytes(&bytes[done..])) {
+            let mut rest = from.rest(done);
+            let written = if let Some(pieces) = rest.in_place(&**self.channel(), len_max) {
+                let written = self.write(caller, node, fh, flags, write_flags, at, Source::Slices(pieces));
+                let is_stable = rest.is_stable();
+                written.inspect(|&count| on_written(done, rest.part(0, count), is_stable))
+            } else {
+                let len = rest.len().min(len_max).min(COPY_LEN_MAX);
+                self.copy_buffer(&mut buffer, len).and_then(|buffer| {
+                    let len = rest.take(buffer.slice_mut(0..len));
+                    if len == 0 {
+                        return Err(Errno::FAULT);
+                    }
+                    let source = Source::Buffer(buffer, 0, len);
+                    let written = self.write(caller, node, fh, flags, write_flags, at, source)?;
+                    on_written(done, Origin::new(&mut buffer.slice(0..written)), true);
+                    Ok(written)
+                })
+            };
+            match written {
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -143,6 +184,10 @@ fn cut_source(source: Source<'_>, len_max: usize) -> Result<(Source<'_>, usize),
         Source::Bytes(bytes) => {
             let len = bytes.len().min(len_max);
             Ok((Source::Bytes(&bytes[..len]), len))
+        }
+        Source::Slices(pieces) => {
+            let pieces = pieces.first(len_max);
+            Ok((Source::Slices(pieces), pieces.len_bytes()))
         }
         Source::Buffer(buffer, offset, len) => {
             let len = len.min(len_max);

@@ -28,7 +28,7 @@ use crate::{
     channel::{ChannelError, Message},
     dma::{DmaBuffer, DmaError, DmaOps},
     platform::{Event as _, Platform},
-    ring::{Ring, RingMemory, RingSettings, Segment},
+    ring::{DESCRIPTOR_LEN, Ring, RingMemory, RingSettings, Segment},
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -60,7 +60,10 @@ pub(crate) struct QueueSettings {
 pub(crate) struct Queue<P: Platform, T: Transport> {
     index: u16,
     data_len_max: usize,
+    /// The longest chain for which the ring has memory.
     segments_max: usize,
+    /// The longest chain, with memory of its own.
+    segments_long_max: usize,
     platform: Arc<P>,
     transport: Arc<T>,
     ops: Arc<dyn DmaOps>,
@@ -106,6 +109,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let slots = ring.chains_max;
         let messages = DmaBuffer::new(&ops, usize::from(slots) * SLOT_LEN)?;
         let segments_max = usize::from(ring.segments_max);
+        let segments_long_max = if ring.is_indirect { usize::from(ring.len) } else { segments_max };
         let ring = Ring::new(&ops, ring)?;
         let memory = Arc::clone(ring.memory());
         Ok(Arc::new_cyclic(|queue: &Weak<Self>| {
@@ -114,6 +118,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
                 index,
                 data_len_max,
                 segments_max,
+                segments_long_max,
                 platform,
                 transport,
                 ops,
@@ -162,10 +167,12 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         let (data, room) = (Data::of_source(&*self.ops, data)?, Data::of_sink(&*self.ops, reply_data)?);
         let (mut readable, mut writable) = (Segments::new(), Segments::new());
         heads.push_head(&mut readable);
-        data.push_to(&mut readable);
+        data.push_to(&mut readable)?;
         heads.push_reply(&mut writable);
-        room.push_to(&mut writable);
-        self.submit(&claim, readable.as_slice(), writable.as_slice())?;
+        room.push_to(&mut writable)?;
+        // Lives until the device has used the request, or was reset.
+        let table = self.long_table(readable.as_slice().len() + writable.as_slice().len())?;
+        self.submit(&claim, table.as_ref(), readable.as_slice(), writable.as_slice())?;
 
         let slot = self.slots.get(claim.slot).ok_or(ChannelError::Gone)?;
         self.wait_until(Seat::Slot(claim.slot), &mut || slot.is_done());
@@ -179,6 +186,18 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         room.end(written.saturating_sub(reply_head.len()));
         self.poller.record_round_trip(self.platform.now_ns().saturating_sub(begin_ns));
         Ok(written)
+    }
+
+    /// Returns how many pieces of data one message carries.
+    pub(crate) fn pieces_max(&self) -> usize {
+        // Two are for the heads.
+        self.segments_long_max.saturating_sub(2)
+    }
+
+    /// Returns memory for the table of a chain that is too long for the ring's own tables.
+    fn long_table(&self, segments: usize) -> Result<Option<DmaBuffer>, DmaError> {
+        let is_long = segments > self.segments_max && segments <= self.segments_long_max;
+        is_long.then(|| self.buffer(segments * DESCRIPTOR_LEN)).transpose()
     }
 
     fn check_lengths(&self, head: usize, data: usize, reply: usize, room: usize) -> Result<(), ChannelError> {
@@ -213,10 +232,17 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
     }
 
     /// Puts a chain into the ring and tells the device if it wants to be told. On an error the device has not seen it.
-    fn submit(&self, claim: &Claim<'_, P, T>, readable: &[Segment], writable: &[Segment]) -> Result<(), ChannelError> {
+    fn submit(
+        &self,
+        claim: &Claim<'_, P, T>,
+        table: Option<&DmaBuffer>,
+        readable: &[Segment],
+        writable: &[Segment],
+    ) -> Result<(), ChannelError> {
         let count = readable.len() + writable.len();
-        if count == 0 || count > self.segments_max {
-            return Err(ChannelError::TooLong { len_bytes: count, len_max_bytes: self.segments_max });
+        let len_max_bytes = if table.is_some() { self.segments_long_max } else { self.segments_max };
+        if count == 0 || count > len_max_bytes {
+            return Err(ChannelError::TooLong { len_bytes: count, len_max_bytes });
         }
         let slot = self.slots.get(claim.slot).ok_or(ChannelError::Gone)?;
         let is_wanted = {
@@ -224,7 +250,11 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
             // Under the lock: nothing is added once the device is being reset, see `settle`.
             self.health.check()?;
             slot.depart();
-            ring.add(readable, writable, claim.slot).expect("a slot stands for a chain that the ring has room for");
+            let added = match table {
+                Some(table) => ring.add_long(table, readable, writable, claim.slot),
+                None => ring.add(readable, writable, claim.slot),
+            };
+            added.expect("a slot stands for a chain that the ring has room for");
             ring.needs_notify()
         };
         self.counters.sent(is_wanted);

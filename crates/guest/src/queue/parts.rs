@@ -43,6 +43,16 @@ impl Segments {
         self.count += 1;
     }
 
+    /// Makes room for `count` more, so that adding them cannot fail.
+    fn reserve(&mut self, count: usize) -> Result<(), ChannelError> {
+        if self.count + count <= FEW {
+            return Ok(());
+        }
+        let wanted = FEW + count;
+        let no_memory = |_| DmaError::Exhausted { wanted_bytes: wanted * size_of::<Segment>(), pool_bytes: 0 };
+        Ok(self.many.try_reserve_exact(wanted).map_err(no_memory)?)
+    }
+
     pub(super) fn as_slice(&self) -> &[Segment] {
         if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
     }
@@ -59,6 +69,7 @@ impl<'a> Data<'a> {
         match source {
             Source::Empty => Ok(Self::Lent(Lent::none(ops))),
             Source::Bytes(bytes) => Ok(Self::Lent(Lent::to_device(ops, bytes)?)),
+            Source::Slices(pieces) => Ok(Self::Lent(Lent::pieces_to_device(ops, pieces)?)),
             Source::Buffer(buffer, offset, len_bytes) => {
                 Self::of_buffer(ops, buffer, offset, len_bytes, Direction::ToDevice)
             }
@@ -69,6 +80,7 @@ impl<'a> Data<'a> {
         match sink {
             Sink::Empty => Ok(Self::Lent(Lent::none(ops))),
             Sink::Bytes(bytes) => Ok(Self::Lent(Lent::from_device(ops, bytes)?)),
+            Sink::Slices(pieces) => Ok(Self::Lent(Lent::pieces_from_device(ops, pieces)?)),
             Sink::Buffer(buffer, offset, len_bytes) => {
                 Self::of_buffer(ops, buffer, offset, len_bytes, Direction::FromDevice)
             }
@@ -87,11 +99,15 @@ impl<'a> Data<'a> {
         Ok(Self::Buffer { buffer, offset, len_bytes })
     }
 
-    pub(super) fn push_to(&self, segments: &mut Segments) {
+    pub(super) fn push_to(&self, segments: &mut Segments) -> Result<(), ChannelError> {
         match self {
-            Self::Lent(lent) => lent.pieces().for_each(|(address, len_bytes)| segments.push(address, len_bytes)),
+            Self::Lent(lent) => {
+                segments.reserve(lent.pieces().count())?;
+                lent.pieces().for_each(|(address, len_bytes)| segments.push(address, len_bytes));
+            }
             &Self::Buffer { buffer, offset, len_bytes } => segments.push(buffer.address() + offset as u64, len_bytes),
         }
+        Ok(())
     }
 
     /// Ends the use by the device, which has written the first `written_bytes`.

@@ -153,7 +153,7 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         if let Some(slot) = self.slots.get(claim.slot) {
             slot.set_ticket(ticket);
         }
-        if let Err(error) = self.submit(&claim, readable.as_slice(), writable.as_slice()) {
+        if let Err(error) = self.submit(&claim, None, readable.as_slice(), writable.as_slice()) {
             // It was never sent: its buffers are dropped here.
             self.forget(ticket);
             return Err(error);

@@ -11,8 +11,10 @@ mod memory;
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
+use zerocopy::IntoBytes as _;
+
 use crate::{
-    dma::{DmaError, DmaOps},
+    dma::{DmaBuffer, DmaError, DmaOps},
     transport::QueueAddresses,
 };
 
@@ -21,6 +23,9 @@ use free::FreeList;
 pub use layout::LEN_MAX;
 use layout::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Descriptor};
 pub(crate) use memory::RingMemory;
+
+/// The length of a descriptor, in bytes.
+pub(crate) const DESCRIPTOR_LEN: usize = size_of::<Descriptor>();
 
 /// A piece of memory in the device's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +146,33 @@ impl Ring {
     /// than 4 GiB. Errors: [`Full`], and nothing was added.
     pub fn add(&mut self, readable: &[Segment], writable: &[Segment], cookie: u16) -> Result<(), Full> {
         let count = readable.len() + writable.len();
-        assert!(count > 0 && count <= usize::from(self.settings.segments_max), "{count} segments");
+        assert!(count <= usize::from(self.settings.segments_max), "{count} segments");
+        self.add_chain(None, readable, writable, cookie)
+    }
+
+    /// As [`Self::add`], for a chain of up to `len` segments, whose table is in memory of its own: room for as many
+    /// descriptors. The caller keeps `table` until the chain was used. The ring is indirect.
+    pub(crate) fn add_long(
+        &mut self,
+        table: &DmaBuffer,
+        readable: &[Segment],
+        writable: &[Segment],
+        cookie: u16,
+    ) -> Result<(), Full> {
+        let count = readable.len() + writable.len();
+        assert!(self.settings.is_indirect && count <= usize::from(self.settings.len), "{count} segments");
+        self.add_chain(Some(table), readable, writable, cookie)
+    }
+
+    fn add_chain(
+        &mut self,
+        table: Option<&DmaBuffer>,
+        readable: &[Segment],
+        writable: &[Segment],
+        cookie: u16,
+    ) -> Result<(), Full> {
+        let count = readable.len() + writable.len();
+        assert!(count > 0, "a chain without segments");
         let descriptors = if self.settings.is_indirect { 1 } else { count as u16 };
         if self.in_flight == self.settings.chains_max {
             return Err(Full);
@@ -150,7 +181,7 @@ impl Ring {
         let all =
             readable.iter().map(|segment| (segment, 0)).chain(writable.iter().map(|segment| (segment, DESC_WRITE)));
         if self.settings.is_indirect {
-            self.write_table(head, all, count);
+            self.write_table(head, table, all, count);
         } else {
             self.write_chain(head, all, count);
         }
@@ -162,14 +193,23 @@ impl Ring {
         Ok(())
     }
 
-    fn write_table<'a>(&self, head: u16, segments: impl Iterator<Item = (&'a Segment, u16)>, count: usize) {
+    fn write_table<'a>(
+        &self,
+        head: u16,
+        table: Option<&DmaBuffer>,
+        segments: impl Iterator<Item = (&'a Segment, u16)>,
+        count: usize,
+    ) {
         for (index, (segment, flags)) in segments.enumerate() {
             let next = if index + 1 < count { DESC_NEXT } else { 0 };
             let descriptor = Descriptor::new(segment, flags | next, index as u16 + 1);
-            self.memory.write_indirect(head, index as u16, &descriptor);
+            match table {
+                Some(table) => table.write(index * DESCRIPTOR_LEN, descriptor.as_bytes()),
+                None => self.memory.write_indirect(head, index as u16, &descriptor),
+            }
         }
-        let table =
-            Segment { address: self.memory.table_address(head), len_bytes: (count * size_of::<Descriptor>()) as u32 };
+        let address = table.map_or_else(|| self.memory.table_address(head), |table| table.address());
+        let table = Segment { address, len_bytes: (count * DESCRIPTOR_LEN) as u32 };
         self.memory.write_descriptor(head, &Descriptor::new(&table, DESC_INDIRECT, 0));
     }
 

@@ -15,6 +15,7 @@ use crate::{
         data::{Basis, CHUNK_LEN, Chunk, Fill, Kept, Pending, memory::Owner, place},
     },
     channel::Sink,
+    memory::{Patience, Target},
     session::{Caller, PAGE_LEN},
 };
 
@@ -24,14 +25,13 @@ impl<P: Platform> OpenFile<P> {
         &self,
         caller: &Caller<'_>,
         offset: u64,
-        bytes: &mut [u8],
+        mut to: Target<'_>,
     ) -> Result<Option<usize>, Errno> {
         let Some(size) = self.inode().settled_size(caller, self)? else { return Ok(None) };
-        let len = bytes.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
-        let bytes = &mut bytes[..len];
+        let len = to.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         let mut done = 0;
         while done < len {
-            match self.read_piece(caller, offset + done as u64, &mut bytes[done..], size) {
+            match self.read_piece(caller, offset + done as u64, to.part(done, len - done), size) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
@@ -43,29 +43,29 @@ impl<P: Platform> OpenFile<P> {
     }
 
     /// Reads at least one byte, unless the file ends.
-    fn read_piece(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8], size: u64) -> Result<usize, Errno> {
+    fn read_piece(&self, caller: &Caller<'_>, offset: u64, mut to: Target<'_>, size: u64) -> Result<usize, Errno> {
         let inode = self.inode();
-        let kept = inode.pages.lock().copy_out(offset, bytes);
-        match kept {
+        match inode.copy_kept(offset, &mut to) {
             Kept::Copied(len) => return Ok(len),
+            Kept::Fault => return Err(Errno::FAULT),
             // If it failed, the request below returns the error.
             Kept::Pending(pending) => _ = inode.finish(pending),
-            Kept::Busy => return self.read_through(caller, offset, bytes),
+            Kept::Busy => return self.read_through(caller, offset, to),
             Kept::Absent => {
-                if let Some(fill) = inode.begin_fill(offset, bytes.len(), size) {
+                if let Some(fill) = inode.begin_fill(offset, to.len(), size) {
                     self.fill(caller, &fill)?;
                 }
             }
         }
-        let kept = inode.pages.lock().copy_out(offset, bytes);
-        match kept {
+        match inode.copy_kept(offset, &mut to) {
             Kept::Copied(len) => Ok(len),
+            Kept::Fault => Err(Errno::FAULT),
             Kept::Pending(pending) => {
                 let _ = inode.finish(pending);
-                self.read_through(caller, offset, bytes)
+                self.read_through(caller, offset, to)
             }
             // The file was changed, is shorter than its attributes say, or memory is short.
-            Kept::Busy | Kept::Absent => self.read_through(caller, offset, bytes),
+            Kept::Busy | Kept::Absent => self.read_through(caller, offset, to),
         }
     }
 
@@ -117,6 +117,18 @@ impl<P: Platform> OpenFile<P> {
 }
 
 impl<P: Platform> Inode<P> {
+    /// Copies what is cached at `offset`. The caller's memory is made present between two attempts, with no lock held.
+    fn copy_kept(&self, offset: u64, to: &mut Target<'_>) -> Kept {
+        let mut patience = Patience::default();
+        loop {
+            let kept = self.pages.lock().copy_out(offset, to);
+            match kept {
+                Kept::Fault if patience.allows(to.fault_in()) => {}
+                kept => return kept,
+            }
+        }
+    }
+
     /// Returns the size, and drops pages that do not match what the server has now. Returns `None` if the contents must
     /// not be cached.
     fn settled_size(self: &Arc<Self>, caller: &Caller<'_>, file: &OpenFile<P>) -> Result<Option<u64>, Errno> {

@@ -21,6 +21,7 @@ use crate::{
     Errno, Platform,
     cache::CacheMode,
     dax::{Access, Pin, RANGE_LEN},
+    memory::{Origin, Patience, Target},
     session::Caller,
 };
 
@@ -74,29 +75,39 @@ impl<P: Platform> OpenFile<P> {
     }
 
     /// Reads by copying what is in the window, and the rest by requests.
-    pub(super) fn read_mapped(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
-        let is_sequential = self.stream.end.swap(offset + bytes.len() as u64, Ordering::Relaxed) == offset;
-        if !self.is_worth_mapping(offset, bytes.len(), is_sequential) {
-            return self.read_through(caller, offset, bytes);
+    pub(super) fn read_mapped(&self, caller: &Caller<'_>, offset: u64, mut to: Target<'_>) -> Result<usize, Errno> {
+        let len = to.len();
+        let is_sequential = self.stream.end.swap(offset + len as u64, Ordering::Relaxed) == offset;
+        if !self.is_worth_mapping(offset, len, is_sequential) {
+            return self.read_through(caller, offset, to);
         }
         let size = self.copied_size(caller)?;
-        let mut done = 0;
-        while done < bytes.len() {
+        let (mut done, mut patience) = (0, Patience::default());
+        while done < len {
             let at = offset + done as u64;
             let within = (at % RANGE_LEN) as usize;
-            let len = (RANGE_LEN as usize - within).min(bytes.len() - done);
-            let copied = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
-            let is_copied = copied > 0
-                && self.with_range(at, copied, is_sequential, Access::Read, |pin| {
-                    pin.load(within, &mut bytes[done..done + copied])
-                });
-            if is_copied {
-                done += copied;
-                continue;
+            let wanted = (RANGE_LEN as usize - within).min(len - done);
+            let inside = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(wanted);
+            let copied = if inside == 0 {
+                None
+            } else {
+                let piece = to.part(done, inside);
+                self.with_range(at, inside, is_sequential, Access::Read, |pin| pin.load_to(within, piece))
+            };
+            match copied {
+                // The caller's memory is not present; the range is not pinned any more.
+                Some(0) if patience.allows(to.rest(done).fault_in()) => continue,
+                Some(0) if done == 0 => return Err(Errno::FAULT),
+                Some(0) => break,
+                Some(count) => {
+                    (done, patience) = (done + count, Patience::default());
+                    continue;
+                }
+                None => {}
             }
             // Up to the end of a range that is not mapped, or of the read if the file ends: then the server decides.
-            let end = if copied < len { bytes.len() } else { done + len };
-            match self.read_through(caller, at, &mut bytes[done..end]) {
+            let end = if inside < wanted { len } else { done + wanted };
+            match self.read_through(caller, at, to.part(done, end - done)) {
                 Ok(count) => {
                     done += count;
                     if done < end {
@@ -106,7 +117,7 @@ impl<P: Platform> OpenFile<P> {
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
-            if copied < len {
+            if inside < wanted {
                 self.inode().mapped.forget();
             }
         }
@@ -114,29 +125,36 @@ impl<P: Platform> OpenFile<P> {
     }
 
     /// Writes by copying to what is in the window, and the rest by requests. The caller holds `size_lock`.
-    pub(super) fn write_mapped(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
-        let end = offset + bytes.len() as u64;
+    pub(super) fn write_mapped(&self, caller: &Caller<'_>, offset: u64, mut from: Origin<'_>) -> Result<usize, Errno> {
+        let end = offset + from.len() as u64;
         let is_sequential = self.stream.end.swap(end, Ordering::Relaxed) == offset;
-        if bytes.is_empty()
+        if from.len() == 0
             || self.flags() & O_DSYNC != 0
             || self.is_touch_due()
-            || !self.is_worth_mapping(offset, bytes.len(), is_sequential)
+            || !self.is_worth_mapping(offset, from.len(), is_sequential)
             || end > self.copied_size(caller)?
         {
-            return self.write_requested(caller, offset, bytes);
+            return self.write_requested(caller, offset, from);
         }
         let mut done = 0;
-        while done < bytes.len() {
+        while done < from.len() {
             let at = offset + done as u64;
             let within = (at % RANGE_LEN) as usize;
-            let len = (RANGE_LEN as usize - within).min(bytes.len() - done);
-            let piece = &bytes[done..done + len];
-            if self.with_range(at, len, is_sequential, Access::Write, |pin| pin.store(within, piece)) {
-                self.inode().mapped.is_touched.store(true, Ordering::Relaxed);
-                done += len;
-                continue;
-            }
-            match self.write_requested(caller, at, piece) {
+            let len = (RANGE_LEN as usize - within).min(from.len() - done);
+            let mut piece = from.part(done, len);
+            let copied = self
+                .with_range(at, len, is_sequential, Access::Write, |pin| pin.store_from(within, piece.rest(0)))
+                .map_or_else(
+                    || self.write_requested(caller, at, piece),
+                    |count| {
+                        if count == 0 {
+                            return Err(Errno::FAULT);
+                        }
+                        self.inode().mapped.is_touched.store(true, Ordering::Relaxed);
+                        Ok(count)
+                    },
+                );
+            match copied {
                 Ok(count) if count < len => return Ok(done + count),
                 Ok(count) => done += count,
                 Err(error) if done == 0 => return Err(error),
@@ -156,9 +174,9 @@ impl<P: Platform> OpenFile<P> {
         wrote_at_ns == 0 || self.inode().now_ns().saturating_sub(wrote_at_ns) >= TOUCH_NS
     }
 
-    fn write_requested(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+    fn write_requested(&self, caller: &Caller<'_>, offset: u64, from: Origin<'_>) -> Result<usize, Errno> {
         let inode = self.inode();
-        let written = self.write_through(caller, offset, bytes)?;
+        let written = self.write_through(caller, offset, from)?;
         inode.mapped.is_touched.store(false, Ordering::Relaxed);
         inode.mapped.size.fetch_max(offset + written as u64, Ordering::Relaxed);
         self.stream.wrote_at_ns.store(inode.now_ns().max(1), Ordering::Relaxed);
@@ -179,24 +197,25 @@ impl<P: Platform> OpenFile<P> {
         ranges.window().pays_for(inode.nodeid(), requests as u32, inode.now_ns())
     }
 
-    /// Runs `copy` on the range that `offset` lies in. Returns false without a range now, or without a page in it.
+    /// Runs `copy` on the range that `offset` lies in, and returns how much it has copied. Returns `None` without a
+    /// range now, or without a page in it.
     fn with_range(
         &self,
         offset: u64,
         len: usize,
         is_sequential: bool,
         access: Access,
-        copy: impl FnOnce(&Pin<'_, P>) -> Result<(), Errno>,
-    ) -> bool {
+        copy: impl FnOnce(&Pin<'_, P>) -> Result<usize, Errno>,
+    ) -> Option<usize> {
         let (index, within) = (offset / RANGE_LEN, offset % RANGE_LEN);
         // A sequential reader will need all of it.
         let worth = if is_sequential { (RANGE_LEN - within).div_ceil(len as u64) as u32 } else { 1 };
-        let Ok(pin) = self.inode().pin_worth(index, access, worth) else { return false };
-        let is_copied = copy(&pin).is_ok();
+        let pin = self.inode().pin_worth(index, access, worth).ok()?;
+        let copied = copy(&pin).ok();
         if is_sequential && within + len as u64 == RANGE_LEN {
             pin.leave();
         }
-        is_copied
+        copied
     }
 
     /// Returns the size below which bytes are copied. Requests attributes if the known ones have expired.

@@ -20,9 +20,10 @@ use crate::{
     Errno, Platform,
     cache::{
         CacheMode,
-        data::{CHUNK_LEN, DirtyRun, place},
+        data::{CHUNK_LEN, DirtyRun, Put, place},
     },
     channel::Source,
+    memory::Origin,
     session::{Caller, PAGE_LEN},
 };
 
@@ -97,48 +98,58 @@ impl<P: Platform> OpenFile<P> {
     }
 
     /// Writes bytes to pages, or to the server if there are no pages for them. The caller holds `size_lock`.
-    pub(super) fn write_kept(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(super) fn write_kept(&self, caller: &Caller<'_>, offset: u64, mut from: Origin<'_>) -> Result<usize, Errno> {
         let inode = self.inode();
         let size = inode.local_size(caller, self)?;
         let mut done = 0;
-        while done < bytes.len() {
+        while done < from.len() {
             let at = offset + done as u64;
-            let len = (PAGE_LEN - at as usize % PAGE_LEN).min(bytes.len() - done);
-            let size = size.max(at);
-            if !self.put(caller, at, &bytes[done..done + len], size) {
-                inode.write_dirty_locked();
-                return match self.write_through(caller, at, &bytes[done..]) {
-                    Err(_) if done > 0 => Ok(done),
-                    rest => rest.map(|rest| done + rest),
-                };
+            let len = (PAGE_LEN - at as usize % PAGE_LEN).min(from.len() - done);
+            match self.put(caller, at, from.part(done, len), size.max(at)) {
+                Put::Copied(count) => {
+                    done += count;
+                    if count < len {
+                        break;
+                    }
+                }
+                Put::Fault if done == 0 => return Err(Errno::FAULT),
+                Put::Fault => break,
+                Put::Absent => {
+                    inode.write_dirty_locked();
+                    return match self.write_through(caller, at, from.rest(done)) {
+                        Err(_) if done > 0 => Ok(done),
+                        rest => rest.map(|rest| done + rest),
+                    };
+                }
             }
-            done += len;
         }
         inode.relieve();
         Ok(done)
     }
 
-    /// Writes bytes to one page. Returns false if the page is not available.
-    fn put(&self, caller: &Caller<'_>, offset: u64, bytes: &[u8], size: u64) -> bool {
+    /// Writes bytes to one page.
+    fn put(&self, caller: &Caller<'_>, offset: u64, mut from: Origin<'_>, size: u64) -> Put {
         let inode = self.inode();
-        if inode.put(offset, bytes, size) {
-            return true;
+        let put = inode.put(offset, &mut from, size);
+        if put != Put::Absent {
+            return put;
         }
         let (index, at) = place(offset);
         let file_part = usize::try_from(size.saturating_sub(index * CHUNK_LEN as u64)).unwrap_or(usize::MAX);
-        let needed = file_part.min(CHUNK_LEN).max(at + bytes.len()).next_power_of_two().clamp(PAGE_LEN, CHUNK_LEN);
-        let has_room = inode.pages.lock().has_room(index, at + bytes.len());
+        let needed = file_part.min(CHUNK_LEN).max(at + from.len()).next_power_of_two().clamp(PAGE_LEN, CHUNK_LEN);
+        let has_room = inode.pages.lock().has_room(index, at + from.len());
         if !has_room && inode.add_chunk(index, needed).is_none() {
-            return false;
+            return Put::Absent;
         }
-        if inode.put(offset, bytes, size) {
-            return true;
-        }
-        if offset - at as u64 % PAGE_LEN as u64 >= size {
-            return false;
+        let put = inode.put(offset, &mut from, size);
+        if put != Put::Absent || offset - at as u64 % PAGE_LEN as u64 >= size {
+            return put;
         }
         let fill = inode.begin_fill(offset - offset % PAGE_LEN as u64, 1, size);
-        fill.is_some_and(|fill| self.fill(caller, &fill).is_ok()) && inode.put(offset, bytes, size)
+        match fill {
+            Some(fill) if self.fill(caller, &fill).is_ok() => inode.put(offset, &mut from, size),
+            _ => Put::Absent,
+        }
     }
 
     /// Records that the file can be written through this handle.
@@ -210,18 +221,18 @@ impl<P: Platform> Inode<P> {
         Ok(())
     }
 
-    fn put(self: &Arc<Self>, offset: u64, bytes: &[u8], size: u64) -> bool {
+    fn put(self: &Arc<Self>, offset: u64, from: &mut Origin<'_>, size: u64) -> Put {
         let mut pages = self.pages.lock();
         let before = pages.dirty_pages();
         let size = pages.dirty_size().map_or(size, |dirty_size| dirty_size.max(size));
-        let is_put = pages.put(offset, bytes, size);
+        let put = pages.put(offset, from, size);
         let after = pages.dirty_pages();
         drop(pages);
         self.shared.memory.count_dirty(before * PAGE_LEN, after * PAGE_LEN);
         if before == 0 && after > 0 {
             self.shared.memory.list_dirty(self, self.shared.now_ns());
         }
-        is_put
+        put
     }
 
     /// Writes back the oldest data while too much is dirty. The caller holds `size_lock` of this inode, which is

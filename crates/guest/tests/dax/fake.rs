@@ -21,6 +21,7 @@ use transom_guest::{
     dax::{Dax, DaxOptions, RANGE_LEN, WindowMemory},
     dma::{DmaBuffer, DmaError},
     fs::Fs,
+    memory::{IoSlice, IoSliceMut},
     platform::Held,
     session::{Session, SessionConfig},
     transport::ShmRegion,
@@ -146,6 +147,19 @@ impl WindowMemory for FakeWindow {
         let inside = self.file.metadata().unwrap().len().saturating_sub(at).min(bytes.len() as u64);
         self.file.write_all_at(&bytes[..inside as usize], at).unwrap();
         Ok(())
+    }
+
+    fn load_into(&self, offset: u64, to: IoSliceMut<'_>) -> Result<(), Errno> {
+        let mut bytes = vec![0; to.len()];
+        self.load(offset, &mut bytes)?;
+        IoSlice::new(&bytes).copy_to(to);
+        Ok(())
+    }
+
+    fn store_from(&self, offset: u64, from: IoSlice<'_>) -> Result<(), Errno> {
+        let mut bytes = vec![0; from.len()];
+        from.copy_to(IoSliceMut::new(&mut bytes));
+        self.store(offset, &bytes)
     }
 
     fn touch(&self, offset: u64) -> Result<(), Errno> {

@@ -6,10 +6,13 @@ mod fake;
 mod hostile;
 mod model;
 mod over_mmio;
+#[path = "../volume/paged.rs"]
+mod paged;
 mod reclaim;
 mod unflushed;
 mod unlocked;
 mod upgrade;
+mod user_memory;
 
 #[path = "../session/memory.rs"]
 mod memory;

@@ -174,6 +174,13 @@ impl<F: FileSystem + 'static> Channel for Peer<F> {
         let written = match reply_data {
             Sink::Empty => self.serve(&mut sent, &mut [reply_head]),
             Sink::Bytes(bytes) => self.serve(&mut sent, &mut [reply_head, bytes]),
+            Sink::Slices(pieces) => {
+                let mut bytes = vec![0; pieces.len_bytes()];
+                let written = self.serve(&mut sent, &mut [&mut *reply_head, &mut bytes]);
+                // As a device, which leaves alone what it does not write.
+                pieces.write(&bytes[..written.saturating_sub(reply_head.len())]);
+                written
+            }
             Sink::Buffer(buffer, offset, len) => {
                 let mut bytes = vec![0; len];
                 let written = self.serve(&mut sent, &mut [reply_head, &mut bytes]);
@@ -242,6 +249,11 @@ fn bytes_of(source: Source<'_>) -> Vec<u8> {
     match source {
         Source::Empty => Vec::new(),
         Source::Bytes(bytes) => bytes.to_vec(),
+        Source::Slices(pieces) => {
+            let mut bytes = vec![0; pieces.len_bytes()];
+            pieces.read(&mut bytes);
+            bytes
+        }
         Source::Buffer(buffer, offset, len) => {
             let mut bytes = vec![0; len];
             buffer.read(offset, &mut bytes);

@@ -73,14 +73,19 @@ impl Channel for Script {
         room += match &message.reply_data {
             Sink::Empty => 0,
             Sink::Bytes(bytes) => bytes.len(),
+            Sink::Slices(pieces) => pieces.len_bytes(),
             Sink::Buffer(_, _, len) => *len,
         };
         let (bytes, written) = self.reply(message.head, room);
         let (head, data) = bytes.split_at(bytes.len().min(message.reply_head.len()));
         message.reply_head[..head.len()].copy_from_slice(head);
-        if let Sink::Bytes(room) = message.reply_data {
-            let len = data.len().min(room.len());
-            room[..len].copy_from_slice(&data[..len]);
+        match message.reply_data {
+            Sink::Empty | Sink::Buffer(..) => {}
+            Sink::Bytes(room) => {
+                let len = data.len().min(room.len());
+                room[..len].copy_from_slice(&data[..len]);
+            }
+            Sink::Slices(pieces) => pieces.write(data),
         }
         Ok(written)
     }

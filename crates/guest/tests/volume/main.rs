@@ -11,10 +11,12 @@ mod group;
 mod kept;
 mod locks;
 mod model;
+mod paged;
 mod paths;
 mod referenced;
 mod shared;
 mod table;
+mod user_memory;
 mod written_back;
 
 #[path = "../session/memory.rs"]

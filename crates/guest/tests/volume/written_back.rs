@@ -17,7 +17,7 @@ use transom_wire::{Opcode, linux::O_DSYNC, ops::init::InitFlags};
 
 use crate::peer::{Peer, Plain};
 
-fn mount(dirty_max_bytes: usize) -> (tempfile::TempDir, Arc<Peer<Passthrough>>, Fs<Plain>) {
+pub(crate) fn mount(dirty_max_bytes: usize) -> (tempfile::TempDir, Arc<Peer<Passthrough>>, Fs<Plain>) {
     let dir = tempfile::tempdir().unwrap();
     let config = Config { writeback: true, ..Config::default() };
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());

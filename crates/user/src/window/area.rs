@@ -17,7 +17,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use transom_guest::{Errno, dax::WindowMemory, session::PAGE_LEN};
+use transom_guest::{
+    Errno,
+    dax::WindowMemory,
+    memory::{IoSlice, IoSliceMut},
+    session::PAGE_LEN,
+};
 
 use super::{ALIGNMENT, persistent::PersistentFiles, reservation::Reservation};
 
@@ -181,13 +186,21 @@ impl WindowMemory for Area {
     }
 
     fn load(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        self.check_connected()?;
-        if self.memory.load(offset, bytes) == Some(bytes.len()) { Ok(()) } else { Err(Errno::FAULT) }
+        self.load_into(offset, IoSliceMut::new(bytes))
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.store_from(offset, IoSlice::new(bytes))
+    }
+
+    fn load_into(&self, offset: u64, to: IoSliceMut<'_>) -> Result<(), Errno> {
         self.check_connected()?;
-        if self.memory.store(offset, bytes) == Some(bytes.len()) { Ok(()) } else { Err(Errno::FAULT) }
+        if self.memory.load(offset, to) == Some(to.len()) { Ok(()) } else { Err(Errno::FAULT) }
+    }
+
+    fn store_from(&self, offset: u64, from: IoSlice<'_>) -> Result<(), Errno> {
+        self.check_connected()?;
+        if self.memory.store(offset, from) == Some(from.len()) { Ok(()) } else { Err(Errno::FAULT) }
     }
 
     fn touch(&self, offset: u64) -> Result<(), Errno> {

@@ -13,7 +13,10 @@ use std::{
 };
 
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap};
-use transom_guest::session::PAGE_LEN;
+use transom_guest::{
+    memory::{IoSlice, IoSliceMut},
+    session::PAGE_LEN,
+};
 
 use crate::fault::copy::{copy, touch};
 
@@ -126,26 +129,26 @@ impl Reservation {
         Ok(())
     }
 
-    /// Copies from the window to `bytes`. Returns the number of bytes copied before an unmapped page or the end of a
+    /// Copies from the window to `to`. Returns the number of bytes copied before an unmapped page or the end of a
     /// file, or `None` if the range lies outside the window.
-    pub(super) fn load(&self, offset: u64, bytes: &mut [u8]) -> Option<usize> {
-        let from = self.address(offset, bytes.len())?;
+    pub(super) fn load(&self, offset: u64, to: IoSliceMut<'_>) -> Option<usize> {
+        let from = self.address(offset, to.len())?;
         // SAFETY:
-        // 1. `bytes` is borrowed for writing and has the length of the copy.
+        // 1. `to` may be written, others access it only atomically, and it has the length of the copy.
         // 2. `address` checked that the source lies within the window, which holds no Rust value.
         // 3. A fault in the window ends the copy.
-        Some(unsafe { copy(bytes.as_mut_ptr(), from, bytes.len()) })
+        Some(unsafe { copy(to.as_ptr(), from, to.len()) })
     }
 
-    /// Copies `bytes` to the window. Returns the number of bytes copied before a page that cannot be written, or `None`
+    /// Copies `from` to the window. Returns the number of bytes copied before a page that cannot be written, or `None`
     /// if the range lies outside the window.
-    pub(super) fn store(&self, offset: u64, bytes: &[u8]) -> Option<usize> {
-        let to = self.address(offset, bytes.len())?;
+    pub(super) fn store(&self, offset: u64, from: IoSlice<'_>) -> Option<usize> {
+        let to = self.address(offset, from.len())?;
         // SAFETY:
-        // 1. `bytes` is borrowed for reading and has the length of the copy.
+        // 1. `from` may be read, others change it only atomically, and it has the length of the copy.
         // 2. `address` checked that the target lies within the window, which holds no Rust value.
         // 3. A fault in the window ends the copy.
-        Some(unsafe { copy(to, bytes.as_ptr(), bytes.len()) })
+        Some(unsafe { copy(to, from.as_ptr(), from.len()) })
     }
 
     /// Faults the page at `offset` in for a store, without changing it. Returns whether that succeeded, or `None` if

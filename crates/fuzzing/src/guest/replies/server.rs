@@ -155,6 +155,7 @@ impl Channel for Answers {
         let data_len = match data {
             Source::Empty => 0,
             Source::Bytes(bytes) => bytes.len(),
+            Source::Slices(pieces) => pieces.len_bytes(),
             Source::Buffer(buffer, offset, len) => {
                 assert!(offset + len <= buffer.len());
                 len
@@ -163,6 +164,7 @@ impl Channel for Answers {
         let room = match &reply_data {
             Sink::Empty => 0,
             Sink::Bytes(bytes) => bytes.len(),
+            Sink::Slices(pieces) => pieces.len_bytes(),
             Sink::Buffer(_, _, len) => *len,
         };
         let (bytes, written) = self.answer(head, data_len, reply_head.len() + room)?;
@@ -172,6 +174,7 @@ impl Channel for Answers {
         match reply_data {
             Sink::Empty => {}
             Sink::Bytes(bytes) => bytes[..data.len()].copy_from_slice(data),
+            Sink::Slices(pieces) => pieces.write(data),
             Sink::Buffer(buffer, offset, _) => buffer.write(offset, data),
         }
         Ok(written)

@@ -3,7 +3,18 @@
 use alloc::sync::Arc;
 
 use super::{CHUNK_LEN, Pages, mask, place};
-use crate::{dma::DmaBuffer, session::PAGE_LEN};
+use crate::{dma::DmaBuffer, memory::Origin, session::PAGE_LEN};
+
+/// What became of bytes for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// This many were copied, at least one: fewer than there were if the caller's memory has to be made present.
+    Copied(usize),
+    /// None was copied, because the caller's memory has to be made present.
+    Fault,
+    /// There is no chunk, or the page has to be read first.
+    Absent,
+}
 
 /// Neighbouring pages to write back, already marked clean.
 pub(crate) struct DirtyRun {
@@ -17,33 +28,39 @@ pub(crate) struct DirtyRun {
 }
 
 impl Pages {
-    /// Writes `bytes` into one page of a file of `size` bytes, and marks it dirty.
-    ///
-    /// Returns false if there is no chunk, or if the page has to be read first.
-    pub(crate) fn put(&mut self, offset: u64, bytes: &[u8], size: u64) -> bool {
+    /// Writes bytes into one page of a file of `size` bytes, and marks it dirty.
+    pub(crate) fn put(&mut self, offset: u64, from: &mut Origin<'_>, size: u64) -> Put {
         let (index, at) = place(offset);
         let (page, within) = (at / PAGE_LEN, at % PAGE_LEN);
-        let Some(chunk) = self.chunks.get_mut(&index) else { return false };
-        if at + bytes.len() > chunk.len() || chunk.busy >> page & 1 != 0 {
-            return false;
+        let Some(chunk) = self.chunks.get_mut(&index) else { return Put::Absent };
+        if at + from.len() > chunk.len() || chunk.busy >> page & 1 != 0 {
+            return Put::Absent;
         }
-        let end = offset + bytes.len() as u64;
-        if chunk.valid >> page & 1 == 0 {
-            let is_beyond = offset - within as u64 >= size;
-            let is_covered = within == 0 && (bytes.len() == PAGE_LEN || end >= size);
+        let is_valid = chunk.valid >> page & 1 != 0;
+        let is_beyond = offset - within as u64 >= size;
+        if !is_valid {
+            let end = offset + from.len() as u64;
+            let is_covered = within == 0 && (from.len() == PAGE_LEN || end >= size);
             if !is_beyond && !is_covered {
-                return false;
+                return Put::Absent;
             }
             chunk.buffer.fill(page * PAGE_LEN, PAGE_LEN, 0);
         }
-        chunk.buffer.write(at, bytes);
+        let count = from.take(chunk.buffer.slice_mut(at..at + from.len()));
+        if count == 0 {
+            return Put::Fault;
+        }
+        if count < from.len() && !is_valid && !is_beyond {
+            // The rest of the page would be zeros instead of what the file has there.
+            return Put::Absent;
+        }
         self.changes += 1;
         self.dirty_pages += usize::from(chunk.dirty >> page & 1 == 0);
         chunk.valid |= mask(page, 1);
         chunk.dirty |= mask(page, 1);
         chunk.is_used = true;
-        self.dirty_size = Some(size.max(end));
-        true
+        self.dirty_size = Some(size.max(offset + count as u64));
+        Put::Copied(count)
     }
 
     /// Returns the size of the file while the server's size is older.

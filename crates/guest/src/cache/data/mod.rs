@@ -13,9 +13,14 @@ use core::ops::Range;
 use hashbrown::HashMap;
 
 use super::{Judge, Validity};
-use crate::{dma::DmaBuffer, ops::PendingRead, session::PAGE_LEN};
+use crate::{
+    dma::DmaBuffer,
+    memory::{Origin, Target},
+    ops::PendingRead,
+    session::PAGE_LEN,
+};
 
-pub(crate) use dirty::DirtyRun;
+pub(crate) use dirty::{DirtyRun, Put};
 
 /// Length of the largest chunk in bytes: 32 pages, whose states are the bits of a word. A READ fills at most one chunk.
 pub(crate) const CHUNK_LEN: usize = 32 * PAGE_LEN;
@@ -75,6 +80,8 @@ pub(crate) struct Fill {
 pub(crate) enum Kept {
     /// This many bytes were copied, at least one.
     Copied(usize),
+    /// The caller's memory has to be made present.
+    Fault,
     /// A READ that was started ahead is in progress.
     Pending(Pending),
     /// Another caller's READ is in progress.
@@ -91,8 +98,9 @@ impl Fill {
 }
 
 impl Pages {
-    /// Copies bytes starting at `offset`, up to the first byte that is not cached or the end of the chunk.
-    pub(crate) fn copy_out(&mut self, offset: u64, bytes: &mut [u8]) -> Kept {
+    /// Copies bytes starting at `offset`, up to the first byte that is not cached, the end of the chunk, or memory that
+    /// is not present. `to` is not empty.
+    pub(crate) fn copy_out(&mut self, offset: u64, to: &mut Target<'_>) -> Kept {
         let (index, at) = place(offset);
         let Some(chunk) = self.chunks.get_mut(&index) else { return Kept::Absent };
         let page = at / PAGE_LEN;
@@ -100,26 +108,32 @@ impl Pages {
             return chunk.pending.take().map_or(Kept::Busy, Kept::Pending);
         }
         let pages = (chunk.valid >> page).trailing_ones() as usize;
-        let len = bytes.len().min(((page + pages) * PAGE_LEN).min(chunk.buffer.len()).saturating_sub(at));
+        let len = to.len().min(((page + pages) * PAGE_LEN).min(chunk.buffer.len()).saturating_sub(at));
         if pages == 0 || len == 0 {
             return Kept::Absent;
         }
         chunk.is_used = true;
-        chunk.buffer.read(at, &mut bytes[..len]);
-        Kept::Copied(len)
+        match to.put(chunk.buffer.slice(at..at + len)) {
+            0 => Kept::Fault,
+            count => Kept::Copied(count),
+        }
     }
 
-    /// Updates the cached pages, and only those, with the bytes that a WRITE has written.
-    pub(crate) fn written(&mut self, offset: u64, bytes: &[u8]) {
+    /// Updates the cached pages, and only those, with the bytes that a WRITE has written. Pages for which the bytes are
+    /// not known any more are dropped: those of memory that others may have changed since (`is_stable` is false).
+    pub(crate) fn written(&mut self, offset: u64, mut from: Origin<'_>, is_stable: bool) {
         self.changes += 1;
         let mut done = 0;
-        while done < bytes.len() {
+        while done < from.len() {
             let (index, at) = place(offset + done as u64);
-            let len = (PAGE_LEN - at % PAGE_LEN).min(bytes.len() - done);
+            let len = (PAGE_LEN - at % PAGE_LEN).min(from.len() - done);
             if let Some(chunk) = self.chunks.get_mut(&index)
                 && chunk.valid >> (at / PAGE_LEN) & 1 != 0
             {
-                chunk.buffer.write(at, &bytes[done..done + len]);
+                let is_known = is_stable && from.part(done, len).take(chunk.buffer.slice_mut(at..at + len)) == len;
+                if !is_known {
+                    chunk.valid &= !mask(at / PAGE_LEN, 1);
+                }
             }
             done += len;
         }
