@@ -139,5 +139,5 @@ fn memory_that_is_said_to_be_present_and_never_is_ends_the_copy() {
 fn parts_beyond_the_end_are_empty() {
     let bytes = [1, 2, 3];
     let slice = IoSlice::new(&bytes);
-    assert_eq!((slice.part(1..9).len(), slice.part(5..9).len(), slice.part(2..1).len()), (2, 0, 0));
+    assert_eq!((slice.part(1..9).len(), slice.part(5..9).len()), (2, 0));
 }
