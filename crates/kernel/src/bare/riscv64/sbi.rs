@@ -35,9 +35,14 @@ pub(super) fn send_interrupt(hart: usize) -> Result<(), SbiError> {
     call(INTERRUPTS, SEND_INTERRUPT, [1, hart, 0, 0])
 }
 
-/// Has all harts forget the translations of `addresses`. Returns when they have.
+/// Has all harts forget the translations of `addresses`, as the lowest tables have them. Returns when they have.
 pub(super) fn forget(addresses: Range<usize>) -> Result<(), SbiError> {
     call(FENCES, REMOTE_SFENCE_VMA, [0, ALL, addresses.start, addresses.len()])
+}
+
+/// Has all harts forget all translations, and all entries of upper tables. Returns when they have.
+pub(super) fn forget_all() -> Result<(), SbiError> {
+    call(FENCES, REMOTE_SFENCE_VMA, [0, ALL, 0, usize::MAX])
 }
 
 /// Starts a hart at a physical address, with `argument` in `a1`.
