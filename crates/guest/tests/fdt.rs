@@ -149,6 +149,18 @@ fn what_a_bridge_does_not_say_is_absent() {
 }
 
 #[test]
+fn the_registers_of_a_device_are_found_by_what_it_is_compatible_with() {
+    let frame = |tree: Writer, name: &[u8], reg: &[u32]| tree.begin("x").bytes("compatible", name).words("reg", reg);
+    let tree = Writer::default().begin("").cells(2, 2).begin("intc").cells(2, 2).bytes("ranges", b"");
+    let tree = frame(tree, b"riscv,imsics\0", &[0, 0x2400_0000, 0, 0x1000]).bytes("status", b"disabled\0").end();
+    let tree = frame(tree, b"qemu,imsics\0riscv,imsics\0", &[0, 0x2800_0000, 0, 0x2000]).end();
+    let blob = frame(tree, b"riscv,imsics\0", &[0, 0x2900_0000, 0, 0x1000]).end().end().end().blob();
+    let tree = Fdt::new(&blob).unwrap();
+    assert_eq!(tree.registers_of("riscv,imsics"), Ok(Some((0x2800_0000, 0x2000))));
+    assert_eq!(tree.registers_of("riscv"), Ok(None));
+}
+
+#[test]
 fn what_is_disabled_or_something_else_is_left_out() {
     let tree = Writer::default().begin("").cells(1, 1);
     let tree = tree.begin("a").bytes("status", b"disabled\0").words("reg", &[0x1000, 0x200]);

@@ -1,15 +1,17 @@
 //! Finds virtio-mmio devices in a flattened device tree, which firmware or a hypervisor leaves in memory.
 //!
 //! [`Fdt`] checks the header of the blob, [`nodes`] follows its structure, [`Fdt::virtio_mmio`] returns where the
-//! registers are, and [`Fdt::pci_host`] where the configuration of PCI functions is. The blob is untrusted: nothing
-//! outside it is read, nothing is allocated, and the time is bounded by the blob's length. Source: Devicetree
-//! Specification 0.4, sections 2.3 and 5.
+//! registers are, [`Fdt::pci_host`] where the configuration of PCI functions is, and [`Fdt::registers_of`] where any
+//! other device is. The blob is untrusted: nothing outside it is read, nothing is allocated, and the time is bounded by
+//! the blob's length. Source: Devicetree Specification 0.4, sections 2.3 and 5.
 
 mod devices;
 mod nodes;
 mod pci_host;
 
 use thiserror::Error;
+
+use nodes::{Walk, locate};
 
 pub use devices::Devices;
 pub use pci_host::PciHost;
@@ -102,6 +104,23 @@ impl<'a> Fdt<'a> {
     /// The tree is broken.
     pub fn pci_host(&self) -> Result<Option<PciHost<'a>>, FdtError> {
         PciHost::find(*self)
+    }
+
+    /// Returns where the first device that is compatible with `name` has its first registers: the address, and the
+    /// length in bytes, which is above 0 and does not overflow. For what a kernel needs beside virtio devices, such as
+    /// the receiver of messages. Devices that are disabled or out of reach are left out.
+    ///
+    /// # Errors
+    /// The tree is broken.
+    pub fn registers_of(&self, name: &str) -> Result<Option<(u64, u64)>, FdtError> {
+        let mut walk = Walk::new(*self);
+        while let Some((node, above)) = walk.next()? {
+            let found = locate(node, above).filter(|_| node.is_compatible(name.as_bytes()));
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 }
 
