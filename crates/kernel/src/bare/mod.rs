@@ -4,6 +4,7 @@
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/mod.rs")]
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
 mod arch;
+mod by_name;
 mod console;
 mod copy;
 mod dirty;
@@ -15,6 +16,7 @@ mod jobs;
 mod lock;
 mod mapping;
 mod memory;
+mod messages;
 mod page;
 mod parallel;
 mod pci;

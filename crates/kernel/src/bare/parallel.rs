@@ -28,7 +28,6 @@ pub(super) enum Queues {
     /// Each its own.
     Own,
     /// The first one.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "one way of using it is enough there"))]
     Shared,
 }
 

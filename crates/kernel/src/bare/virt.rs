@@ -39,6 +39,7 @@ pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<Found, Fai
     let blob = unsafe { slice::from_raw_parts(tree as *const u8, len_bytes) };
     let mut found = Found::default();
     let tree = Fdt::new(blob)?;
+    let has_messages = arch::begin_messages(&tree)?;
     for place in tree.virtio_mmio() {
         let place = place?;
         let device = match open(place, Interrupts::Polling) {
@@ -63,13 +64,16 @@ pub(super) unsafe fn run(tree: usize, platform: &Arc<Bare>) -> Result<Found, Fai
         found.file_systems += 1;
     }
     if let Some(host) = tree.pci_host()? {
-        virt_pci::run(&host, platform, &mut found)?;
+        virt_pci::run(&host, platform, has_messages, &mut found)?;
     }
     Ok(found)
 }
 
 /// Uses the file system at `place` by its line: on one processor, then on two.
 fn use_line(place: MmioDevice, platform: &Arc<Bare>) -> Result<(), Failure> {
+    if !arch::has_lines() {
+        return Err("no controller for lines that the kernel knows: put the device on the PCI bus".into());
+    }
     let line = place.interrupt.ok_or("the device tree does not say which line the device has")?;
     arch::use_line(line);
     let mount = || -> Result<Share, Failure> {

@@ -4,15 +4,13 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use transom_vm::{
     packages::{Cache, OnStderr},
     tools::{Architecture, Tools},
 };
-
-use crate::TIMEOUT;
 
 /// How the file system is attached to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +27,6 @@ pub(crate) enum Attachment {
     PciOfPlatform,
     /// On the PCI bus of a machine with one processor and 16 MiB of memory.
     PciOfSixteen,
-    /// As `PciWithWindow`, and the kernel only measures its page tables.
-    Table,
     /// On virtio-mmio in a microvm.
     Memory,
     /// The same, with the interface of before virtio 1.0.
@@ -45,6 +41,8 @@ pub(crate) enum Attachment {
     Aarch64,
     /// On virtio-mmio in the `virt` machine of riscv64.
     Riscv64,
+    /// On the PCI bus of the `virt` machine of riscv64, which has messages and no lines.
+    Riscv64OfMessages,
     /// On the PCI bus of the `virt` machine of aarch64, with a window.
     Aarch64WithWindow,
     /// The same, and the processor does not mark entries of page tables by itself.
@@ -60,7 +58,7 @@ impl Attachment {
     pub(crate) fn architecture(self) -> &'static str {
         match self {
             Self::Aarch64 | Self::Aarch64WithWindow | Self::Aarch64WithoutMarks => "aarch64",
-            Self::Riscv64 | Self::Riscv64WithWindow | Self::Riscv64WithoutMarks => "riscv64",
+            Self::Riscv64 | Self::Riscv64OfMessages | Self::Riscv64WithWindow | Self::Riscv64WithoutMarks => "riscv64",
             _ => "x86_64",
         }
     }
@@ -72,11 +70,6 @@ impl Attachment {
 
     /// Returns whether the device has a window.
     pub(crate) fn has_window(self) -> bool {
-        self.maps_files() || self == Self::Table
-    }
-
-    /// Returns whether the kernel tests mapped files.
-    pub(crate) fn maps_files(self) -> bool {
         use Attachment::{
             Aarch64WithWindow, Aarch64WithoutMarks, PciWithWindow, PciWithWindowAndTable, Riscv64WithWindow,
             Riscv64WithoutMarks,
@@ -106,17 +99,20 @@ impl Attachment {
             | Self::PciWithTable
             | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
-            Self::PciOfSixteen | Self::Table | Self::OtherPci | Self::Nothing => ("q35", PC),
+            Self::PciOfSixteen | Self::OtherPci | Self::Nothing => ("q35", PC),
             Self::Aarch64 | Self::Aarch64WithWindow => ("virt", &["-cpu", "max", "-smp", "2"]),
             Self::Aarch64WithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
             Self::Riscv64 | Self::Riscv64WithWindow => ("virt", &["-smp", "2"]),
+            Self::Riscv64OfMessages => ("virt,aia=aplic-imsic", &["-smp", "2"]),
             Self::Riscv64WithoutMarks => ("virt", &["-cpu", "rv64,svade=on,svadu=off", "-smp", "2"]),
         }
     }
 
     fn device(self) -> Option<&'static str> {
         match self {
-            Self::Pci | Self::PciOfSixteen => Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2"),
+            Self::Pci | Self::PciOfSixteen | Self::Riscv64OfMessages => {
+                Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2")
+            }
             Self::PciOfPlatform => {
                 Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2,iommu_platform=on")
             }
@@ -160,8 +156,8 @@ impl Machine {
         }
     }
 
-    /// Runs `kernel` with the daemon at `socket`, until the machine ends. Keeps files in `dir`.
-    pub(crate) fn run(mut self, kernel: &Path, socket: &Path, dir: &Path) -> Output {
+    /// Runs `kernel` with the daemon at `socket`, until the machine ends, at most for `timeout`. Keeps files in `dir`.
+    pub(crate) fn run(mut self, kernel: &Path, socket: &Path, dir: &Path, timeout: Duration) -> Output {
         let (machine, more) = self.attachment.machine();
         let memory = if self.attachment == Attachment::PciOfSixteen { "16M" } else { "256M" };
         let chardev = format!("socket,id=fs,path={}", socket.display());
@@ -179,9 +175,6 @@ impl Machine {
             .arg(format!("file:{}", console.display()))
             .args(more)
             .args(["-chardev", &chardev]);
-        if self.attachment == Attachment::Table {
-            self.command.args(["-append", "table"]);
-        }
         if let Some(device) = self.attachment.device() {
             self.command.args(["-device", device]);
         }
@@ -191,11 +184,11 @@ impl Machine {
             if let Some(status) = qemu.try_wait().unwrap() {
                 break status;
             }
-            if begun.elapsed() > TIMEOUT {
+            if begun.elapsed() > timeout {
                 // The console output shows how far it got.
                 let _ = qemu.kill();
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         };
         Output { status, stdout: fs::read(console).unwrap_or_default(), stderr: fs::read(errors).unwrap() }
     }

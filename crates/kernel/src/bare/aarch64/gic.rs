@@ -8,7 +8,8 @@ use transom_guest::transport::{Registers as _, VolatileRegisters};
 
 use super::processor;
 use crate::bare::{
-    interrupts, memory,
+    interrupts::{self, VECTORS},
+    memory,
     processors::{self, Reason},
 };
 
@@ -17,6 +18,9 @@ const CONTROL: usize = 0x000;
 /// One bit for each interrupt: those stored as 1 are let through, or kept back.
 const SET_ENABLE: usize = 0x100;
 const CLEAR_ENABLE: usize = 0x180;
+/// Two bits for each interrupt: the upper one says that it comes once for each edge.
+const KINDS: usize = 0xc00;
+const EDGE: u32 = 0b10;
 /// One byte for each interrupt: a bit for each processor that it is sent to.
 const TARGETS: usize = 0x800;
 const SEND: usize = 0xf00;
@@ -43,6 +47,9 @@ const NOTHING: u32 = 1020;
 /// The interrupt of the device that is in use.
 static LINE: AtomicU32 = AtomicU32::new(NOTHING);
 
+/// The interrupt of the device's vector 0, if it interrupts by messages. Those of the others follow.
+static FIRST_MESSAGE: AtomicU32 = AtomicU32::new(NOTHING);
+
 /// Turns the distributor on.
 pub(super) fn begin() {
     registers(DISTRIBUTOR).write_u32(CONTROL, 1);
@@ -66,7 +73,31 @@ pub(in crate::bare) fn use_line(number: u32) {
 
 /// Lets the line through, which its handler has kept back.
 pub(in crate::bare) fn rearm_line() {
-    set_line(SET_ENABLE);
+    set_bit(SET_ENABLE, LINE.load(Ordering::Relaxed));
+}
+
+/// Sets the interrupt that messages of the device's vector 0 raise.
+pub(super) fn set_first_message(interrupt: u32) {
+    FIRST_MESSAGE.store(interrupt, Ordering::Relaxed);
+}
+
+/// Has messages of a vector of the device interrupt a processor. Returns the number of the interrupt.
+pub(super) fn use_message(vector: u16, processor: usize) -> u32 {
+    let interrupt = FIRST_MESSAGE.load(Ordering::Relaxed) + u32::from(vector);
+    let distributor = registers(DISTRIBUTOR);
+    let kinds_at = KINDS + interrupt as usize / 16 * 4;
+    // A message is over as soon as it is stored: as a level, it would be gone before a processor looks.
+    let kinds = distributor.read_u32(kinds_at) | EDGE << (interrupt % 16 * 2);
+    distributor.write_u32(kinds_at, kinds);
+    distributor.write_u8(TARGETS + interrupt as usize, 1 << processor);
+    set_bit(SET_ENABLE, interrupt);
+    interrupt
+}
+
+/// Returns the device's vector whose messages raise an interrupt.
+fn vector_of(interrupt: u32) -> Option<u16> {
+    let vector = interrupt.checked_sub(FIRST_MESSAGE.load(Ordering::Relaxed))?;
+    (vector < VECTORS as u32).then_some(vector as u16)
 }
 
 /// Has another processor take an interrupt.
@@ -88,17 +119,19 @@ pub(super) fn arrived() {
         NOTHING.. => return,
         line if line == LINE.load(Ordering::Relaxed) => {
             // The line stays up until the device's causes have been acknowledged, which `rearm_line` follows.
-            set_line(CLEAR_ENABLE);
+            set_bit(CLEAR_ENABLE, line);
             interrupts::arrived(0);
         }
-        number => panic!("interrupt {number}, which nobody was told to send"),
+        number => match vector_of(number) {
+            Some(vector) => interrupts::arrived(vector),
+            None => panic!("interrupt {number}, which nobody was told to send"),
+        },
     }
     interface.write_u32(END, acknowledged);
 }
 
-fn set_line(register: usize) {
-    let line = LINE.load(Ordering::Relaxed);
-    registers(DISTRIBUTOR).write_u32(register + line as usize / 32 * 4, 1 << (line % 32));
+fn set_bit(register: usize, interrupt: u32) {
+    registers(DISTRIBUTOR).write_u32(register + interrupt as usize / 32 * 4, 1 << (interrupt % 32));
 }
 
 fn registers(address: u64) -> VolatileRegisters {

@@ -9,6 +9,7 @@ mod gic;
 mod processor;
 mod translations;
 mod traps;
+mod v2m;
 
 use alloc::{format, sync::Arc};
 
@@ -17,6 +18,7 @@ use transom_guest::transport::Registers as _;
 pub(super) use gic::{call, rearm_line, use_line};
 pub(super) use processor::{halt, interrupts_off, interrupts_on, now_ns, number};
 pub(super) use translations::{forget, forget_here, publish, root};
+pub(super) use v2m::{begin_messages, message};
 
 use super::{Failure, Found, jobs, memory, platform::Bare, virt};
 
@@ -50,6 +52,11 @@ pub(super) fn put(byte: u8) {
 /// Ends the machine; only the console says how it went.
 pub(super) fn leave(_is_well: bool) -> ! {
     processor::turn_off()
+}
+
+/// Returns whether devices can interrupt by lines.
+pub(super) fn has_lines() -> bool {
+    true
 }
 
 /// What a processor does while it spins.

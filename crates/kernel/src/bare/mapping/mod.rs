@@ -4,10 +4,10 @@
 //! the page, which a [`View`](view::Pages) enters into the page tables. Mappings are listed under `MAPPINGS`, which is
 //! not held while a fault is served.
 
+mod chosen;
 mod holes;
 mod parallel;
 mod scenario;
-#[cfg(target_arch = "x86_64")]
 mod table;
 mod view;
 
@@ -31,10 +31,10 @@ use transom_guest::{
 
 use super::{copy, dirty, entry::Entry, lock::Lock, page, platform::Bare, tables, window};
 
+pub(super) use chosen::run as run_chosen;
 pub(super) use parallel::run_on_both;
 pub(super) use scenario::run;
-#[cfg(target_arch = "x86_64")]
-pub(super) use table::{COMMAND as TABLE, measure};
+pub(super) use table::measure;
 
 use holes::{Holes, Sparse};
 use view::Pages;

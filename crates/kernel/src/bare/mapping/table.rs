@@ -1,6 +1,6 @@
 //! Random loads and stores of 4 KiB in a mapped file, with entries of 4 KiB and of 2 MiB: what a larger entry saves.
 //!
-//! Only by name: the kernel's command line is `table`, and the share has a file of that name with some length.
+//! Only by name: see `by_name`.
 
 use alloc::vec;
 
@@ -11,17 +11,14 @@ use transom_guest::{
 };
 
 use super::{Mapping, Sharing};
-use crate::bare::{arch, console::say, platform::Bare, scenario::expect};
+use crate::bare::{arch, by_name::MEASURED, console::say, platform::Bare, scenario::expect};
 
 const PAGE: usize = PAGE_LEN as usize;
 
-/// The word of the command line.
-pub(in crate::bare) const COMMAND: &str = "table";
-
-/// Accesses each page of `table` once on average, half of them stores, and says how many faults it took and how long,
+/// Accesses each page of the file once on average, half of them stores, and says how many faults it took and how long,
 /// for each size of the entries. A round before these has the file mapped.
 pub(in crate::bare) fn measure(fs: &Fs<Bare>) -> Result<(), Errno> {
-    let file = fs.open("table", &OpenOptions::new().read(true).write(true))?;
+    let file = fs.open(MEASURED, &OpenOptions::new().read(true).write(true))?;
     let len = file.metadata()?.len() as usize;
     let mapping = |order| Mapping::new(&file, len, Sharing::Shared, order);
     let first = mapping(Order::Huge)?;

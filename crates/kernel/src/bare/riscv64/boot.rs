@@ -69,7 +69,7 @@ stacks:
 
 extern "C" fn enter(hart: usize, device_tree: usize) -> ! {
     if super::number() != 0 {
-        crate::bare::jobs::serve();
+        super::serve();
     }
     super::processor::set_first_hart(hart);
     super::DEVICE_TREE.store(device_tree, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 mod boot;
 mod copy_bytes;
 pub(super) mod format;
+mod imsic;
 mod plic;
 mod processor;
 mod sbi;
@@ -16,11 +17,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use transom_guest::transport::Registers as _;
 
+pub(super) use imsic::{begin_messages, message};
 pub(super) use plic::{rearm_line, use_line};
 pub(super) use processor::{call, halt, interrupts_off, interrupts_on, now_ns, number};
 pub(super) use translations::{forget, forget_here, publish, root};
 
-use super::{Failure, Found, memory, platform::Bare, virt};
+use super::{Failure, Found, jobs, memory, platform::Bare, virt};
 
 /// The first serial port, a 16550, whose first register takes a byte. QEMU's never needs to be waited for.
 const SERIAL: u64 = 0x1000_0000;
@@ -60,6 +62,11 @@ pub(super) fn leave(is_well: bool) -> ! {
     }
 }
 
+/// Returns whether devices can interrupt by lines: the kernel knows no controller that turns them into messages.
+pub(super) fn has_lines() -> bool {
+    !imsic::is_used()
+}
+
 /// What a processor does while it spins.
 pub(super) fn relax() {
     core::hint::spin_loop();
@@ -72,6 +79,12 @@ pub(super) fn start_second() -> Result<bool, Failure> {
         Err(sbi::INVALID_PARAM) => Ok(false),
         Err(error) => Err(format!("the firmware does not start the second processor: SBI error {error}").into()),
     }
+}
+
+/// The second processor's way into the kernel.
+fn serve() -> ! {
+    imsic::begin_local();
+    jobs::serve()
 }
 
 /// Uses every file system of the machine.

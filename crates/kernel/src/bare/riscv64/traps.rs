@@ -4,7 +4,7 @@
 
 use core::arch::{asm, global_asm};
 
-use super::{plic, processor};
+use super::{imsic, plic, processor};
 use crate::bare::{
     copy, mapping,
     processors::{self, Reason},
@@ -103,6 +103,7 @@ extern "C" fn trap(frame: *mut Frame) {
             processor::end_alarm();
             processors::this().interrupted(Reason::Alarm);
         }
+        DEVICE if imsic::is_used() => imsic::arrived(),
         DEVICE => plic::arrived(),
         LOAD_FAULT | STORE_FAULT => serve_fault(frame, address, cause == STORE_FAULT),
         cause => panic!("trap of cause {cause:#x} at {:#x}, address {address:#x}", frame.instruction),

@@ -19,8 +19,8 @@ mod vectors;
 use alloc::{boxed::Box, sync::Arc};
 
 use transom_guest::transport::{
-    Interrupts, VolatileRegisters,
-    pci::{ConfigSpace, Message, Msix, Pci},
+    Interrupts,
+    pci::{ConfigSpace, Message},
 };
 
 pub(super) use clock::now_ns;
@@ -29,13 +29,12 @@ pub(super) use second::start_second;
 pub(super) use shootdown::{forget, forget_here};
 
 use super::{
-    Failure, Found,
+    Failure, Found, by_name,
     console::say,
     dma_cost,
     interrupts::Wakes,
-    jobs,
-    lock::RawLock,
-    mapping,
+    jobs, mapping,
+    messages::{self, EACH_OF_TWO},
     parallel::{self, Queues},
     pci,
     platform::Bare,
@@ -58,28 +57,6 @@ const HEAP_LEN_MAX: usize = 128 << 20;
 
 /// Addresses below this are mapped to themselves.
 pub(super) const IDENTITY_LEN: u64 = 512 << 30;
-
-/// Ways to be woken that one processor uses the file system on the PCI bus with, one after the other.
-const WAYS: [(&str, Way); 3] =
-    [("one message", Way::Messages(1)), ("a message for each queue", Way::Messages(3)), ("a line", Way::Line)];
-
-/// The same for two processors, and which queues they use.
-const WAYS_OF_TWO: [(&str, Way, Queues); 3] = [
-    ("one message", Way::Messages(1), Queues::Shared),
-    ("a message for each queue", EACH_OF_TWO, Queues::Own),
-    ("a line", Way::Line, Queues::Own),
-];
-
-/// Vector 0 is for the configuration, the others are for the high-priority queue and two request queues.
-const EACH_OF_TWO: Way = Way::Messages(4);
-
-#[derive(Clone, Copy)]
-enum Way {
-    /// MSI-X, with at most this many vectors.
-    Messages(u16),
-    /// INTx.
-    Line,
-}
 
 /// Returns the length of the heap that begins at `start`, in bytes: the rest of the machine's memory there, or a part.
 pub(super) fn heap_len(start: usize) -> usize {
@@ -154,8 +131,7 @@ pub(super) fn run(platform: &Arc<Bare>) -> Result<Found, Failure> {
 fn use_pci(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<(), Failure> {
     adopted::run(platform)?;
     let share = Share::mount(pci::open(function, Interrupts::Polling)?, platform, Wait::Polling)?;
-    if start_info::command_line() == mapping::TABLE {
-        mapping::measure(share.fs())?;
+    if by_name::run(&share)? {
         return share.unmount();
     }
     scenario::run(share.fs())?;
@@ -167,56 +143,39 @@ fn use_pci(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<(), Failu
     }
     share.unmount()?;
     // Once is enough: the ways do not depend on the regions.
-    for (name, way) in WAYS.into_iter().filter(|_| !has_regions) {
-        let share = Share::mount(open(function, way)?, platform, Wait::Sleeping)?;
-        share.use_until_woken(name, request_vector(way))?;
+    if !has_regions {
+        messages::run(function, platform)?;
+        let share = Share::mount(pci::open(function, use_line(function)?)?, platform, Wait::Sleeping)?;
+        share.use_until_woken("a line", 0)?;
         share.unmount()?;
     }
     if !jobs::start_second()? {
         return Ok(());
     }
-    for (name, way, queues) in WAYS_OF_TWO.into_iter().filter(|_| !has_regions) {
-        let share = Share::mount(open(function, way)?, platform, Wait::Sleeping)?;
-        parallel::run(&share, name, queues)?;
+    if !has_regions {
+        messages::run_on_both(function, platform)?;
+        let share = Share::mount(pci::open(function, use_line(function)?)?, platform, Wait::Sleeping)?;
+        parallel::run(&share, "a line", Queues::Own)?;
         share.unmount()?;
     }
     if has_window {
-        let share = Share::mount(open(function, EACH_OF_TWO)?, platform, Wait::Sleeping)?;
+        let interrupts = messages::enable(function, EACH_OF_TWO)?;
+        let share = Share::mount(pci::open(function, interrupts)?, platform, Wait::Sleeping)?;
         mapping::run_on_both(share.fs())?;
         share.unmount()?;
     }
     Ok(())
 }
 
-/// Returns the device's transport, set up to interrupt.
-fn open(function: &dyn ConfigSpace, way: Way) -> Result<Pci<VolatileRegisters, RawLock>, Failure> {
-    let Some(messages) = Msix::new(function, pci::map)? else { return Err("the device has no MSI-X".into()) };
-    let interrupts = match way {
-        Way::Messages(max) => {
-            apic::set_lines(false);
-            let count = messages.len().min(max);
-            for vector in 0..count {
-                // The queue of processor 1 has the last vector of `EACH_OF_TWO`; all others interrupt processor 0.
-                let processor = usize::from(vector == 3) % processors::running();
-                let address = apic::message_address(processor);
-                messages.set(vector, Message { address, data: interrupts::message(vector) });
-            }
-            messages.enable(function);
-            Interrupts::Messages(count, Box::new(Wakes))
-        }
-        Way::Line => {
-            messages.disable(function);
-            apic::set_lines(true);
-            Interrupts::Line(Box::new(Wakes))
-        }
-    };
-    Ok(pci::open(function, interrupts)?)
+/// Has the function interrupt by its line.
+fn use_line(function: &dyn ConfigSpace) -> Result<Interrupts, Failure> {
+    messages::disable(function)?;
+    apic::set_lines(true);
+    Ok(Interrupts::Line(Box::new(Wakes)))
 }
 
-/// Returns the vector of the request queue, number 1: see `Interrupts::Messages`.
-fn request_vector(way: Way) -> usize {
-    match way {
-        Way::Messages(count @ 2..) => 1 + 1 % (usize::from(count) - 1),
-        Way::Messages(_) | Way::Line => 0,
-    }
+/// Returns the message by which a vector of the device interrupts a processor.
+pub(super) fn message(vector: u16, processor: usize) -> Message {
+    apic::set_lines(false);
+    Message { address: apic::message_address(processor), data: interrupts::message(vector) }
 }

@@ -1,15 +1,14 @@
-//! What the loader says of the machine (PVH's `hvm_start_info`): its memory, and the kernel's command line.
+//! What the loader says of the machine's memory (PVH's `hvm_start_info`).
 //!
 //! Source: Xen's `arch-x86/hvm/start_info.h`. The structures are in the lowest MiB, which nothing else uses.
 
 #![expect(unsafe_code, reason = "the loader leaves its structures at addresses")]
 
-use core::{ffi::CStr, ops::Range};
+use core::ops::Range;
 
 const MAGIC: u32 = 0x336e_c578;
 /// The version that has a map of the memory.
 const VERSION_WITH_MAP: u32 = 1;
-const COMMAND_LINE: usize = 24;
 const MAP: usize = 40;
 const MAP_COUNT: usize = 48;
 /// An entry of the map: address, length, type.
@@ -34,16 +33,6 @@ pub(super) fn memory_from(start: usize, most: usize) -> usize {
         (u32_at(entry + TYPE) == IS_MEMORY && (first..first + len).contains(&start)).then_some(first + len)
     });
     end.map_or(most, |end| (end - start).min(most))
-}
-
-/// Returns the kernel's command line.
-pub(super) fn command_line() -> &'static str {
-    let at = info().map_or(0, |info| u64_at(info + COMMAND_LINE) as usize);
-    if !LOADER.contains(&at) {
-        return "";
-    }
-    // SAFETY: the loader has left a string there that ends with a zero, and nobody stores to it.
-    unsafe { CStr::from_ptr(at as *const _) }.to_str().unwrap_or("")
 }
 
 fn info() -> Option<usize> {
