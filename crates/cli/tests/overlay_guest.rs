@@ -6,6 +6,7 @@ mod needs;
 mod within;
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead as _, BufReader},
     os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _},
@@ -76,31 +77,82 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Prints `NAME got` if an attempt succeeds, and `NAME refused` otherwise.
+/// `try` prints `NAME got` if the command of an attempt succeeds, and `NAME refused` with the error otherwise. `can`
+/// does the same with `control-NAME`: the attempt's control does the same thing where no wall is, and has to succeed, so
+/// that a mistake in the script or a missing tool is not taken for a refusal.
+const TRY: &str = r#"
+try() { name=$1; shift; if said=$(sh -c "$*" 2>&1); then echo "$name got"; else echo "$name refused" $said; fi; }
+can() { name=$1; shift; try "control-$name" "$@"; }
+"#;
+
+/// The share is an overlay in which `held/.env` is hidden. The guest mounts both of its shares again: `/lower` is the
+/// directory, `/layer` what the overlay writes to.
 const ATTACK: &str = r#"
-try() { name=$1; shift; if sh -c "$*" >/dev/null 2>&1; then echo "$name got"; else echo "$name refused"; fi; }
 cd /share; echo more >> a; rm b; echo new > sub/new
 try read-hidden cat held/.env
+can read-hidden cat sub/c
 try make-hidden 'echo evil > held/.env'
+can make-hidden 'echo good > held/own && rm held/own'
 try remove-above-hidden rmdir held
+can remove-above-hidden rmdir empty
+can exceed-quota 'dd if=/dev/zero of=small bs=64k count=2'
+rm -f small
 try exceed-quota 'dd if=/dev/zero of=big bs=64k count=64'
 rm -f big
 mkdir /lower /layer; mount -t virtiofs share0 /lower; mount -t virtiofs share0-layer /layer
 try layer-is-there test -d /layer/upper
 try write-lower 'echo evil > /lower/a'
+can write-lower 'echo good > /layer/upper/a-own && rm /layer/upper/a-own'
 try write-lower-remounted 'mount -o remount,rw /lower; echo evil > /lower/a'
+can write-lower-remounted 'mkdir /r && mount -t tmpfs -o ro none /r && mount -o remount,rw /r; echo good > /r/file'
 try read-hidden-in-lower cat /lower/held/.env
-try leave-layer cat /layer/../record /layer/../../origin /layer/record
+can read-hidden-in-lower cat /lower/sub/c
+try leave-layer 'cat /layer/../record || cat /layer/../../origin || cat /layer/record'
+can leave-layer 'cat /layer/../record || cat /layer/../../origin || cat /layer/upper/a'
 try move-upper 'mv /layer/upper /layer/elsewhere'
+can move-upper 'mkdir /layer/own && mv /layer/own /layer/elsewhere && rmdir /layer/elsewhere'
+try held-is-there test -d /layer/upper/held
 try move-above-hidden 'mv /layer/upper/held /layer/held'
+can move-above-hidden 'mkdir -p /layer/upper/own/sub && mv /layer/upper/own /layer/own && rm -r /layer/own'
 try make-hidden-in-layer 'echo evil > /layer/upper/held/.env'
-try link-hidden-in-layer 'echo evil > /layer/evil; ln /layer/evil /layer/upper/held/.env'
+can make-hidden-in-layer 'echo good > /layer/upper/held/own && rm /layer/upper/held/own'
+try move-hidden-in-layer 'echo evil > /layer/evil && mv /layer/evil /layer/upper/held/.env'
+can move-hidden-in-layer 'echo good > /layer/good && mv /layer/good /layer/upper/held/own && rm /layer/upper/held/own'
+try link-hidden-in-layer 'ln /layer/upper/a /layer/upper/held/.env'
+can link-hidden-in-layer 'ln -s /layer/upper/a /layer/upper/held/own && rm /layer/upper/held/own'
+try link-in-layer 'ln /layer/upper/a /layer/own'
+can link-in-layer 'echo good > /own && ln /own /own-link'
 try white-out-hidden 'mknod /layer/upper/held/.env c 0 0'
+can white-out-hidden 'mknod /layer/upper/held/own c 0 0 && rm /layer/upper/held/own'
 try white-out 'mknod /layer/upper/sub/c c 0 0'
 try link-out 'ln -s /etc /layer/upper/etc'
 try set-id 'echo evil > /layer/upper/program; chmod 6755 /layer/upper/program'
+can exceed-quota-beside 'dd if=/dev/zero of=/layer/small bs=64k count=2'
+rm -f /layer/small
 try exceed-quota-beside 'dd if=/dev/zero of=/layer/big bs=64k count=64'
 "#;
+
+/// The attempts that get something: what the guest does in its layer is its own business.
+const GRANTED: [&str; 5] = ["layer-is-there", "held-is-there", "white-out", "link-out", "set-id"];
+
+/// Checks that no attempt got more than it should, and that every control got something.
+#[track_caller]
+fn check_attempts(said: &str) {
+    let names = |verb: &'static str| {
+        ATTACK.lines().filter_map(move |line| line.strip_prefix(verb)?.split(' ').next()).collect::<BTreeSet<_>>()
+    };
+    let (attempts, controls, granted) = (names("try "), names("can "), BTreeSet::from(GRANTED));
+    assert_eq!(controls, &attempts - &granted, "every attempt that must fail has a control");
+    let has = |line: &str| said.lines().any(|one| one == line || one.starts_with(&format!("{line} ")));
+    for name in attempts {
+        let is_right = if granted.contains(name) {
+            has(&format!("{name} got"))
+        } else {
+            has(&format!("{name} refused")) && has(&format!("control-{name} got"))
+        };
+        assert!(is_right, "{name}: {said}");
+    }
+}
 
 #[test]
 fn a_guest_that_writes_to_its_layer_gets_nothing_more() {
@@ -108,19 +160,20 @@ fn a_guest_that_writes_to_its_layer_gets_nothing_more() {
         return;
     }
     let fixture = Fixture::new();
+    fs::create_dir(fixture.path("d/empty")).unwrap();
     let hidden = fixture.path("d/held/.env");
-    let run = fixture.run(&["--hide", hidden.to_str().unwrap(), "--disk", "1M"], ATTACK).output().unwrap();
+    let options = ["--hide", hidden.to_str().unwrap(), "--disk", "1M"];
+    let run = fixture.run(&options, &format!("{TRY}{ATTACK}")).output().unwrap();
     let said = text(&run);
-    let got: Vec<_> = said.lines().filter_map(|line| line.strip_suffix(" got")).collect();
-    assert_eq!(got, ["layer-is-there", "white-out", "link-out", "set-id"], "{said}");
+    check_attempts(&said);
     assert!(said.contains(" changed in ") && run.status.success(), "{said}");
     let untouched = || {
         let names = ["a", "b", "sub/c", "held/.env"].map(|name| fixture.read(name));
         assert_eq!(names, ["one\n", "two\n", "three\n", "TOKEN\n"]);
     };
     untouched();
-    let expected = "changed  a (4 B to 9 B)\nremoved  b\nadded    etc (4 B)\nadded    program (5 B)\nremoved  sub/c\n\
-                    added    sub/new (4 B)\n6 files, 22 B to write\n";
+    let expected = "changed  a (4 B to 9 B)\nremoved  b\nremoved  empty/\nadded    etc (4 B)\nadded    program (5 B)\n\
+                    removed  sub/c\nadded    sub/new (4 B)\n6 files and 1 directory, 22 B to write\n";
     assert_eq!(fixture.diff(), expected);
     let committed = fixture.done("commit", &[]);
     assert!(committed.status.success(), "{}", text(&committed));

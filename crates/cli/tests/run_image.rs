@@ -1,11 +1,16 @@
 //! `transom run --root IMAGE` before its guest starts: how signals end each stage, and what messages show of an image.
 
+#[expect(dead_code, reason = "other tests use the rest")]
+mod within;
+
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
 };
 
 use rustix::{
@@ -19,10 +24,10 @@ use tempfile::TempDir;
 /// A directory with an image, and a cache of its own.
 struct Fixture(TempDir);
 
-/// A run, and what it says.
+/// A run, and the lines that it says. It is killed when this is dropped.
 struct Running {
     child: Child,
-    said: BufReader<std::process::ChildStderr>,
+    said: Receiver<String>,
 }
 
 impl Fixture {
@@ -57,30 +62,60 @@ impl Fixture {
         command.current_dir(self.0.path()).arg("run").args(options).args(["--root", "image.tar", "--", "true"]);
         command.env("TRANSOM_CACHE", self.path("cache")).env("XDG_RUNTIME_DIR", self.0.path());
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let (sender, said) = channel();
+        thread::spawn(move || lines.for_each(|line| drop(sender.send(line))));
         Running { child, said }
     }
 }
 
 impl Running {
-    /// Waits for a line with `text`.
+    /// Returns the next line, or `None` once every process that could say something has ended.
     #[track_caller]
-    fn says(&mut self, text: &str) {
-        let mut before = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.said.read_line(&mut line).unwrap() > 0, "it has ended without {text:?}: {before}");
-            if line.contains(text) {
-                return;
-            }
-            before += &line;
+    fn line(&self) -> Option<String> {
+        match self.said.recv_timeout(within::LIMIT) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("nothing more is said within {:?}", within::LIMIT),
         }
     }
 
+    /// Waits for a line with `text`.
+    #[track_caller]
+    fn says(&self, text: &str) {
+        let mut before = Vec::new();
+        loop {
+            let line = self.line().unwrap_or_else(|| panic!("it has ended without {text:?}: {before:#?}"));
+            if line.contains(text) {
+                return;
+            }
+            before.push(line);
+        }
+    }
+
+    /// Returns the lines that are left, once nothing more is said.
+    #[track_caller]
+    fn rest(&self) -> Vec<String> {
+        std::iter::from_fn(|| self.line()).collect()
+    }
+
+    #[track_caller]
+    fn end(&mut self) -> ExitStatus {
+        within::end(&mut self.child, || format!("{:#?}", self.said.try_iter().collect::<Vec<_>>()))
+    }
+
     /// Sends a signal as Ctrl-C does, and returns how the run ends.
+    #[track_caller]
     fn interrupt(&mut self) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        self.child.wait().unwrap()
+        self.end()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -128,8 +163,7 @@ fn a_signal_ends_the_process_that_would_keep_the_machine_too() {
     running.says("waiting for another run");
     assert_eq!(running.interrupt().code(), Some(130));
     // It had the same standard error.
-    let mut rest = String::new();
-    while running.said.read_line(&mut rest).unwrap() > 0 {}
+    running.rest();
 }
 
 #[test]
@@ -150,11 +184,9 @@ fn texts_of_an_image_do_not_control_the_terminal() {
         fs::write(fixture.path("docker/manifest.json"), manifest.to_string()).unwrap();
         fixture.tar("image.tar", "docker");
         let mut running = fixture.run(&[]);
-        assert_eq!(running.child.wait().unwrap().code(), Some(125));
-        let mut said = String::new();
-        while running.said.read_line(&mut said).unwrap() > 0 {}
-        assert!(said.contains(text), "{said:?}");
-        assert_eq!(said.lines().count(), 1, "{said:?}");
-        assert!(!said.trim_end().contains(|letter: char| letter.is_control() || letter == '\u{202e}'), "{said:?}");
+        assert_eq!(running.end().code(), Some(125));
+        let said = running.rest();
+        assert!(said.len() == 1 && said[0].contains(text), "{said:?}");
+        assert!(!said[0].contains(|letter: char| letter.is_control() || letter == '\u{202e}'), "{said:?}");
     }
 }
