@@ -1,11 +1,11 @@
 //! LTP: the commands of files in its directory `runtest`, one after the other, with a directory of the mount for their
-//! temporary files.
+//! temporary files. What fails there runs again in a directory of the host, which is what the mount is compared with.
 
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Output, Stdio},
 };
 
 use anyhow::Context as _;
@@ -19,6 +19,10 @@ pub(super) const EXCEPTIONS: &str = include_str!("ltp.exceptions");
 const WHAT: [&str; 4] = ["fs", "fs_perms_simple", "fcntl-locktests", "syscalls"];
 /// The status of a test that is not for this machine (TCONF). Source: LTP's include/tst_res_flags.h.
 const NOT_RUN: i32 = 32;
+/// The shell's status for a program that is not there: LTP builds what the machine has the headers for.
+const NO_PROGRAM: i32 = 127;
+/// Seconds after which a test is killed; LTP's own limits are shorter, but not all of its tests have one.
+const LIMIT_S: &str = "900";
 
 pub(super) fn run(args: &TreeArgs, places: &Places) -> anyhow::Result<Vec<(String, Ended)>> {
     let lists = match args.what.as_slice() {
@@ -34,8 +38,8 @@ pub(super) fn run(args: &TreeArgs, places: &Places) -> anyhow::Result<Vec<(Strin
     }
     let bin = places.tree.join("testcases/bin");
     anyhow::ensure!(bin.is_dir(), "{} is not there: the tree must be LTP as `make install` leaves it", bin.display());
-    let (share, at) = (places.dir.join("share"), places.dir.join("at"));
-    for dir in [&share, &at] {
+    let [share, at, bare] = ["share", "at", "bare"].map(|name| places.dir.join(name));
+    for dir in [&share, &at, &bare] {
         fs::create_dir(dir).with_context(|| dir.display().to_string())?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777))?;
     }
@@ -55,9 +59,17 @@ pub(super) fn run(args: &TreeArgs, places: &Places) -> anyhow::Result<Vec<(Strin
     let mut ended = Vec::new();
     let mut result = Ok(());
     for (name, command) in commands {
-        match one(places, &bin, &at, &command) {
-            Ok(status) => {
-                let how = outcome(status);
+        let in_dir = |dir: &Path, label: &str| -> anyhow::Result<Ended> {
+            let output = one(places, &bin, dir, &command)?;
+            keep(args, &format!("{name}.{label}"), &output)?;
+            Ok(outcome(output.status))
+        };
+        let how = in_dir(&at, "mount").and_then(|how| match how {
+            Ended::Failed if in_dir(&bare, "bare")? == Ended::Failed => Ok(Ended::FailedAnywhere),
+            how => Ok(how),
+        });
+        match how {
+            Ok(how) => {
                 println!("{name} {how:?}");
                 ended.push((name, how));
             }
@@ -78,12 +90,21 @@ pub(super) fn run(args: &TreeArgs, places: &Places) -> anyhow::Result<Vec<(Strin
 }
 
 /// Runs one test in namespaces of its own, so that no process and no mount of it stays.
-fn one(places: &Places, bin: &Path, at: &Path, command: &str) -> anyhow::Result<ExitStatus> {
+fn one(places: &Places, bin: &Path, at: &Path, command: &str) -> anyhow::Result<Output> {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
-    let mut words = Command::new("unshare");
-    words.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", command]);
+    let mut words = Command::new("timeout");
+    words.args(["--signal=KILL", LIMIT_S, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    words.args(["sh", "-c", &format!("exec 2>&1; {command}")]);
     words.env("PATH", path).env("LTPROOT", &places.tree).env("TMPDIR", at).env("TMP", at).stdin(Stdio::null());
-    Ok(interrupt::run(words.stderr(Stdio::null()).current_dir("/"))?.status)
+    interrupt::run(words.current_dir("/"))
+}
+
+/// Keeps what a test said, if results are kept and it did not pass.
+fn keep(args: &TreeArgs, name: &str, output: &Output) -> anyhow::Result<()> {
+    let Some(keep) = args.keep.as_ref().filter(|_| !output.status.success()) else { return Ok(()) };
+    let dir = keep.join("ltp");
+    fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    fs::write(dir.join(name), &output.stdout).with_context(|| format!("keeping {name}"))
 }
 
 /// The tests of a file in `runtest`: a name and a command in each line.
@@ -95,7 +116,7 @@ pub(super) fn parse(text: &str) -> impl Iterator<Item = (&str, &str)> {
 fn outcome(status: ExitStatus) -> Ended {
     match status.code() {
         Some(0) => Ended::Passed,
-        Some(NOT_RUN) => Ended::NotRun,
+        Some(NOT_RUN | NO_PROGRAM) => Ended::NotRun,
         _ => Ended::Failed,
     }
 }

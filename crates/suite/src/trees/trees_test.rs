@@ -111,16 +111,16 @@ fn a_tree_like_that_of_xfstests_mounts_by_mount_8_and_is_judged() {
 
 #[test]
 fn a_tree_like_that_of_ltp_runs_on_a_mount_and_is_judged() {
-    let list = "#DESCRIPTION:a few\ngood good\nbad bad -x\nelsewhere elsewhere\n";
+    let list = "#DESCRIPTION:a few\ngood good\nbad bad -x\nelsewhere elsewhere\nabsent absent\nanywhere bad -y\n";
     let good = "#!/bin/sh\nset -e\ntest \"$(stat -f -c %T $TMPDIR)\" = fuseblk -o \"$(stat -f -c %T $TMPDIR)\" = fuse\n\
                 echo data >$TMPDIR/file\n";
     let tree = tree(&[
         ("runtest/few", list),
         ("testcases/bin/good", good),
-        ("testcases/bin/bad", "#!/bin/sh\ntest \"$1\" = -x && exit 1\n"),
+        ("testcases/bin/bad", "#!/bin/sh\ntest \"$1\" = -x || exit 1\ntest \"$(stat -f -c %t $TMPDIR)\" != 65735546\n"),
         ("testcases/bin/elsewhere", "#!/bin/sh\nexit 32\n"),
     ]);
     let Some(text) = run("ltp", tree.path(), &["few"]) else { return };
-    assert!(text.contains("bad failed"), "{text}");
-    assert!(text.contains("1 passed, 1 failed, 1 skipped"), "{text}");
+    assert!(text.contains("bad failed") && text.contains("anywhere fails in a directory of the host too"), "{text}");
+    assert!(text.contains("1 passed, 1 failed, 2 skipped, 1 known"), "{text}");
 }
