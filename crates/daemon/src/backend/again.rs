@@ -7,19 +7,56 @@
 use std::{
     mem,
     sync::{Arc, atomic::Ordering},
+    thread,
+    time::Instant,
 };
 
 use transom_host::{
     journal::{Left, QueueSlots, Stage},
+    migration::TAKEN_BACK_MAX,
     server::FileSystem,
 };
 use vhost_user_backend::VringT;
 use virtio_queue::QueueT;
 use vm_memory::{GuestAddress, GuestAddressSpace};
 
-use super::{chain::Chain, descriptors::Walk, queue::Queue, view::MemoryView, vring::Vring, worker::WorkerState};
+use super::{
+    chain::Chain,
+    descriptors::Walk,
+    in_flight::Ticket,
+    queue::{Queue, TAKE_BACK_EVERY},
+    view::MemoryView,
+    vring::Vring,
+    worker::WorkerState,
+};
 
 impl<F: FileSystem + 'static> Queue<F> {
+    /// Prepares to serve the ring, if it runs: the session goes on here. Returns `None` if the ring is stopped, or is
+    /// stopped before that is done. If requests of another daemon are to be served first, also returns a ticket to hold
+    /// meanwhile: a stop that comes then waits for them.
+    ///
+    /// Each step is made under the ring's lock: a thread that was woken before its ring was stopped must not take what
+    /// the destination is to have. The lock is free while this waits for the holder of a lock.
+    pub(super) fn begin(&self, vring: &Vring) -> Option<Option<Ticket>> {
+        let until = Instant::now() + TAKEN_BACK_MAX;
+        loop {
+            let begun = vring.unless_stopped(|| {
+                let is_done = self.goes_on_here(until);
+                is_done.then(|| self.has_others().then(|| self.in_flight.hold()))
+            });
+            match begun? {
+                Some(ticket) => return Some(ticket),
+                None if self.is_given_up() => return None,
+                None => thread::sleep(TAKE_BACK_EVERY),
+            }
+        }
+    }
+
+    /// Returns whether requests that another daemon has taken may have to be served.
+    fn has_others(&self) -> bool {
+        self.slots.is_some() && self.has_left.load(Ordering::Acquire) || self.in_flight.has_arrived()
+    }
+
     /// Serves the requests that came with the state of a migration, once. The ring must run.
     pub(super) fn serve_arrived(self: &Arc<Self>, vring: &Vring, state: &mut WorkerState) {
         let heads = self.in_flight.take_arrived();

@@ -404,13 +404,14 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 self.watch_edges(vring, thread_id);
                 queue.free_dropped();
             }
-            // A thread that was woken before its ring was stopped must not take what the destination is to have.
-            let is_running = vring.unless_stopped(|| queue.goes_on_here());
-            if is_running && let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO) {
+            let begun = queue.begin(vring);
+            if begun.is_some()
+                && let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO)
+            {
                 self.offer.device_runs(versions, (thread_id, vring.queue_next_avail() == 0), || self.channel());
             }
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-            if is_running {
+            if let Some(Some(_counts)) = begun {
                 queue.serve_left(vring, &mut worker);
                 queue.serve_arrived(vring, &mut worker);
             }
@@ -419,3 +420,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "device_test.rs"]
+mod device_test;

@@ -72,7 +72,7 @@ pub(super) enum Interrupted {
     Drop,
 }
 
-/// One request in flight, until it is dropped.
+/// One request in flight, or other work that a stop waits for, until it is dropped.
 pub(super) struct Ticket(Arc<InFlight>);
 
 /// One request that waits for a lock, until it is dropped.
@@ -100,6 +100,12 @@ impl InFlight {
         state.has_begun = true;
         drop(state);
         Ok(Ticket(self.clone()))
+    }
+
+    /// Counts work as in flight that is not a request, until the ticket is dropped.
+    pub(super) fn hold(self: &Arc<Self>) -> Ticket {
+        self.lock().count += 1;
+        Ticket(self.clone())
     }
 
     /// Returns whether a request was taken since the last call.
@@ -141,6 +147,11 @@ impl InFlight {
     /// Notes chains that another daemon has taken and not answered.
     pub(super) fn arrive(&self, heads: Vec<u16>) {
         self.lock().arrived = heads;
+    }
+
+    /// Returns whether chains have arrived that were not taken since.
+    pub(super) fn has_arrived(&self) -> bool {
+        !self.lock().arrived.is_empty()
     }
 
     /// Returns the chains that have arrived, once.

@@ -3,11 +3,12 @@
 use std::{mem, ptr, sync::atomic::Ordering};
 
 use transom_host::server::FileSystem;
-use vhost_user_backend::VringT;
+use vhost_user_backend::{VringStateMutGuard, VringT};
 use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestAddressSpace};
 
 use super::{
+    Memory,
     chain::{Chain, Descriptors},
     descriptors::Walk,
     in_flight::{OfferedTwice, Ticket},
@@ -39,13 +40,10 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// Takes the next chain, whose descriptors are copied into `memory`. It counts as in flight from then on, before
     /// any thread can see the queue stopped.
     pub(super) fn next(&self, view: &MemoryView<'_>, vring: &Vring, memory: &mut Descriptors) -> Next {
-        if !self.is_current(view) {
-            return Next::MemoryReplaced;
-        }
-        let mut ring = vring.get_mut();
-        if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
-            return Next::Stopped;
-        }
+        let mut ring = match self.lock_running(view, vring) {
+            Ok(ring) => ring,
+            Err(next) => return next,
+        };
         let head = match ring.get_queue_mut().iter(view) {
             Ok(mut chains) => chains.next().map(|chain| chain.head_index()),
             Err(error) => {
@@ -77,6 +75,42 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
+    /// Has the driver kick again. Returns whether the ring has an entry that came before.
+    ///
+    /// # Errors
+    /// What is to be done instead, if the ring is not served any more: as [`Queue::next`] returns it.
+    pub(super) fn enable_kicks(&self, view: &MemoryView<'_>, vring: &Vring) -> Result<bool, Next> {
+        let has_more = self.lock_running(view, vring)?.get_queue_mut().enable_notification(view);
+        has_more.map_err(|error| {
+            self.break_ring(vring, &error);
+            Next::Stopped
+        })
+    }
+
+    /// Has the driver leave out kicks. If kicks cannot be suppressed, they only cost time.
+    pub(super) fn disable_kicks(&self, view: &MemoryView<'_>, vring: &Vring) {
+        if let Ok(mut ring) = self.lock_running(view, vring) {
+            let _ = ring.get_queue_mut().disable_notification(view);
+        }
+    }
+
+    /// Locks the ring if it runs, and `view` is of the memory that it is in: the front end replaces the memory before it
+    /// moves the ring, which takes the ring's lock.
+    fn lock_running<'v>(
+        &self,
+        view: &MemoryView<'_>,
+        vring: &'v Vring,
+    ) -> Result<<Vring as VringStateMutGuard<'v, Memory>>::G, Next> {
+        let ring = vring.get_mut();
+        if !self.is_current(view) {
+            return Err(Next::MemoryReplaced);
+        }
+        if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
+            return Err(Next::Stopped);
+        }
+        Ok(ring)
+    }
+
     /// Counts a chain of a ring of `size` descriptors as in flight.
     ///
     /// # Errors
@@ -96,10 +130,10 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// Returns whether the ring has an entry. Also true if the queue is stopped or the memory replaced, so that polling
     /// ends.
     pub(super) fn has_next(&self, view: &MemoryView<'_>, vring: &Vring) -> bool {
+        let vring = vring.get_ref();
         if !self.is_current(view) {
             return true;
         }
-        let vring = vring.get_ref();
         let queue = vring.get_queue();
         if !queue.ready() || !vring.is_enabled() || self.is_given_up() {
             return true;

@@ -1,8 +1,11 @@
 //! What one queue's worker and the threads that serve its deferred requests share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use transom_host::{
@@ -23,6 +26,9 @@ use super::{
     spares::Spares,
     vring::Vring,
 };
+
+/// How often locks are tried that somebody else has while the session goes on here.
+pub(super) const TAKE_BACK_EVERY: Duration = Duration::from_millis(5);
 
 /// The state that a queue's worker shares with the threads that it hands requests to.
 pub(super) struct Queue<F> {
@@ -78,9 +84,10 @@ impl<F> Queue<F> {
 
 impl<F: FileSystem> Queue<F> {
     /// The session goes on here: a transfer of its state that is under way is given up, and locks that were let go for
-    /// another daemon are taken back. Must be called before a request is served. Cheap without a transfer.
-    pub(super) fn goes_on_here(&self) {
+    /// another daemon are taken back. Must be called before a request is served, until it returns true: what somebody
+    /// else has locked is tried until `until`, and each call takes little time. Cheap without a transfer.
+    pub(super) fn goes_on_here(&self, until: Instant) -> bool {
         self.attempts.give_up();
-        self.server.file_system().take_back();
+        self.server.file_system().take_back(until)
     }
 }

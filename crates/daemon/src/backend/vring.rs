@@ -105,15 +105,12 @@ impl Vring {
         }
     }
 
-    /// Calls `step` and returns true, unless the front end has stopped or disabled the ring, which has to wait for the
-    /// end of the step.
-    pub(super) fn unless_stopped(&self, step: impl FnOnce()) -> bool {
+    /// Returns what `step` returns, or `None` without calling it if the front end has stopped or disabled the ring. A
+    /// stop waits for the end of the step, which must therefore be short.
+    pub(super) fn unless_stopped<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
         let ring = self.ring.get_ref();
         let is_running = ring.is_enabled() && ring.get_queue().ready();
-        if is_running {
-            step();
-        }
-        is_running
+        is_running.then(step)
     }
 
     /// Lets requests of `in_flight` that a stop has set aside go on when this ring starts again.

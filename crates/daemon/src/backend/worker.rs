@@ -9,6 +9,7 @@ use std::{
 
 use transom_host::{
     Errno,
+    migration::TAKEN_BACK_MAX,
     server::{BlockingMode, Done, ExecutionTarget, FileSystem, Scratch, ServeOutcome},
 };
 use transom_wire::Opcode;
@@ -22,7 +23,7 @@ use super::{
     in_flight::{Interrupted, REQUESTS_MAX, Ticket, Waiting},
     next::Next,
     poll::RingPoller,
-    queue::{Deferred, Queue},
+    queue::{Deferred, Queue, TAKE_BACK_EVERY},
     view::MemoryView,
     vring::Vring,
 };
@@ -97,8 +98,7 @@ impl<F: FileSystem + 'static> Queue<F> {
     ) -> bool {
         let view = &MemoryView::new(memory);
         loop {
-            // If kicks cannot be suppressed, they only cost time.
-            let _ = vring.get_mut().get_queue_mut().disable_notification(view);
+            self.disable_kicks(view, vring);
             vring.mark_notification(&self.log, &self.memory);
             loop {
                 self.await_rate(view, vring, state);
@@ -120,15 +120,12 @@ impl<F: FileSystem + 'static> Queue<F> {
                     Next::Empty => break,
                 }
             }
-            let has_more = vring.get_mut().get_queue_mut().enable_notification(view);
+            let has_more = self.enable_kicks(view, vring);
             vring.mark_notification(&self.log, &self.memory);
             match has_more {
                 Ok(true) => {}
-                Ok(false) => return true,
-                Err(error) => {
-                    self.break_ring(vring, &error);
-                    return true;
-                }
+                Err(Next::MemoryReplaced) => return false,
+                Ok(false) | Err(_) => return true,
             }
         }
     }
@@ -236,15 +233,27 @@ impl<F: FileSystem + 'static> Queue<F> {
             }
             match waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) {
                 Interrupted::Answer => {}
-                Interrupted::ServeAgain => {
-                    self.goes_on_here();
-                    return Progress::ServeAgain;
-                }
+                Interrupted::ServeAgain => return self.again(waiting),
                 Interrupted::Drop => return Progress::Finished,
             }
         }
         self.finish(vring, memory, chain, done);
         Progress::Finished
+    }
+
+    /// The ring of a request that was set aside runs again: blocks until the session goes on here. A stop meanwhile sets
+    /// the request aside again.
+    fn again(&self, waiting: &Waiting) -> Progress {
+        let until = Instant::now() + TAKEN_BACK_MAX;
+        while !self.goes_on_here(until) {
+            thread::sleep(TAKE_BACK_EVERY);
+            if self.is_given_up()
+                || waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) == Interrupted::Drop
+            {
+                return Progress::Finished;
+            }
+        }
+        Progress::ServeAgain
     }
 
     fn answer(

@@ -2,8 +2,9 @@
 //! another host goes a description only: this session lets go of the locks, and the other one takes them.
 
 use std::{
+    collections::VecDeque,
     os::fd::OwnedFd,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -24,10 +25,18 @@ use crate::{
     sysfd::ofd::{self, FileRange, LockKind},
 };
 
-/// How long a destination that has failed may take to let its locks go. The guest waits for that.
-const TAKEN_BACK_MAX: Duration = Duration::from_secs(2);
-/// How often its locks are tried.
-const TAKEN_BACK_EVERY: Duration = Duration::from_millis(5);
+/// How long one try to take locks back may take: a caller holds up others meanwhile.
+const TRY_MAX: Duration = Duration::from_millis(10);
+/// How often [`Locks::take_back_all`] tries.
+const TRY_EVERY: Duration = Duration::from_millis(5);
+
+/// A lock that was let go of, and has to be taken back.
+#[derive(Debug)]
+pub(super) struct LetGo {
+    inode: NodeId,
+    range: LockedRange,
+    fd: Arc<OwnedFd>,
+}
 
 impl Locks {
     /// Returns all holders with their inodes and their descriptors. `inode` of a holder is 0, and its `files` are
@@ -63,49 +72,62 @@ impl Locks {
 
     /// Unlocks everything until [`Locks::take_back`], since another session is about to take it.
     pub(crate) fn let_go(&self) {
-        let _changing = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, _, fd) in self.holders() {
+        let mut let_go = self.lock_let_go();
+        let_go.clear();
+        for (inode, described, fd) in self.holders() {
             // Closing the descriptor unlocks too, at the end of the session.
             if let Err(error) = ofd::unlock(&fd, FileRange::ALL) {
                 tracing::warn!(%error, "a lock is not let go: the destination cannot take it");
             }
+            let_go.extend(described.ranges.into_iter().map(|range| LetGo { inode, range, fd: Arc::clone(&fd) }));
         }
         self.is_let_go.store(true, Ordering::Release);
     }
 
-    /// Takes back what was let go, because the session goes on here, and returns when all is taken back. What somebody
-    /// else has taken meanwhile is lost to the guest, which the log says. Cheap if nothing was let go.
-    pub(crate) fn take_back(&self) {
+    /// Tries to take back what was let go, because the session goes on here. Returns whether that is done; until then
+    /// no request may be served. Each try takes little time, and never waits for a lock. Cheap if nothing was let go.
+    ///
+    /// A destination that has failed lets its locks go when it sees that its front end has left: until `until`, a lock
+    /// that somebody else has is tried again by the next call. Afterwards it is lost to the guest, which the log says.
+    pub(crate) fn take_back(&self, until: Instant) -> bool {
         if !self.is_let_go.load(Ordering::Acquire) {
-            return;
+            return true;
         }
-        let _changing = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_let_go.load(Ordering::Acquire) {
-            return;
-        }
-        // A destination that has failed lets its locks go when it sees that its front end has left.
-        let deadline = Instant::now() + TAKEN_BACK_MAX;
-        for (inode, described, fd) in self.holders() {
-            for range in described.ranges {
-                let kind = if range.is_exclusive { LockKind::Exclusive } else { LockKind::Shared };
-                let taken = loop {
-                    let taken =
-                        FileRange::new(range.start, range.end).and_then(|bytes| ofd::try_lock(&fd, bytes, kind));
-                    match taken {
-                        Err(Errno::AGAIN) if Instant::now() < deadline => thread::sleep(TAKEN_BACK_EVERY),
-                        taken => break taken,
-                    }
-                };
-                if let Err(error) = taken {
-                    let (start, end) = (range.start, range.end);
-                    tracing::error!(
-                        %error, inode = inode.0, start, end,
-                        "the guest has lost a lock: somebody on the host took it while the migration was tried"
-                    );
-                }
+        let mut let_go = self.lock_let_go();
+        let begun = Instant::now();
+        for _ in 0..let_go.len() {
+            let Some(lock) = let_go.pop_front() else { break };
+            match lock.try_again() {
+                Err(Errno::AGAIN) if begun < until => let_go.push_back(lock),
+                Err(error) => lock.is_lost(error),
+                Ok(()) => {}
+            }
+            if begun.elapsed() >= TRY_MAX {
+                break;
             }
         }
+        if let_go.is_empty() {
+            self.is_let_go.store(false, Ordering::Release);
+        }
+        let_go.is_empty()
+    }
+
+    /// As [`Locks::take_back`], and returns when it is done. Blocks until `until` if somebody else has a lock.
+    pub(crate) fn take_back_all(&self, until: Instant) {
+        while !self.take_back(until) {
+            thread::sleep(TRY_EVERY);
+        }
+    }
+
+    /// Forgets what was let go: the session has ended.
+    pub(super) fn forget_let_go(&self) {
+        let mut let_go = self.lock_let_go();
+        let_go.clear();
         self.is_let_go.store(false, Ordering::Release);
+    }
+
+    fn lock_let_go(&self) -> MutexGuard<'_, VecDeque<LetGo>> {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a holder of another process of this host. `fd` holds its locks, and it has requested them through `files`.
@@ -139,6 +161,21 @@ impl Locks {
             has_several_pids: holder.has_several_pids,
         };
         self.owners.adopt(entry)
+    }
+}
+
+impl LetGo {
+    fn try_again(&self) -> Result<(), Errno> {
+        let kind = if self.range.is_exclusive { LockKind::Exclusive } else { LockKind::Shared };
+        ofd::try_lock(&self.fd, FileRange::new(self.range.start, self.range.end)?, kind)
+    }
+
+    fn is_lost(&self, error: Errno) {
+        let (inode, start, end) = (self.inode.0, self.range.start, self.range.end);
+        tracing::error!(
+            %error, inode, start, end,
+            "the guest has lost a lock: somebody on the host took it while the migration was tried"
+        );
     }
 }
 

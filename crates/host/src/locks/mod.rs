@@ -30,17 +30,16 @@ pub(crate) use open_file::LockingFile;
 pub(crate) use ranges::Ranges;
 
 use std::{
+    collections::VecDeque,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
 use rustix::{fs::FlockOperation, io::Errno};
 use transom_wire::{NodeId, Unique, ids::LockOwner};
 
 use crate::sysfd::ofd::{self, FileRange, LockKind};
+use hand_over::LetGo;
 use holder::Holder;
 use owners::Owners;
 use waiters::Waiters;
@@ -74,8 +73,8 @@ pub(crate) struct Locks {
     waiters: Waiters,
     /// The locks are unlocked for another session, which may not go on.
     is_let_go: AtomicBool,
-    /// Held while that changes.
-    let_go: Mutex<()>,
+    /// What has to be taken back, while `is_let_go`.
+    let_go: Mutex<VecDeque<LetGo>>,
 }
 
 /// A request for a POSIX lock.
@@ -246,7 +245,7 @@ impl Locks {
     pub(crate) fn release_all(&self) {
         self.waiters.interrupt_all();
         self.owners.release_all();
-        self.is_let_go.store(false, Ordering::Release);
+        self.forget_let_go();
     }
 
     /// Wakes the request `unique` if it waits or is about to. Does not wait for it.

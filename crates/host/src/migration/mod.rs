@@ -22,6 +22,9 @@ use std::borrow::Cow;
 
 use transom_wire::ops::init::InitFlags;
 
+/// How long a destination that has failed may take to let its locks go. The guest waits for that.
+pub const TAKEN_BACK_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
 pub use decode::{Limits, decode};
 pub use encode::encode;
 pub use error::Error;

@@ -1,6 +1,6 @@
 //! The interface of a file system: [`Serve`] for each operation, and the beginning and end of sessions.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, time::Instant};
 
 use transom_wire::{Handle, NodeId, Unique, all_operations, operation, ops::init::InitFlags};
 
@@ -79,8 +79,12 @@ macro_rules! file_system {
             /// Lets go of what the destination is about to take. Called once it has the whole state but its end.
             fn let_go(&self) {}
 
-            /// Takes back what [`FileSystem::let_go`] has let go of. Called before requests are served again here.
-            fn take_back(&self) {}
+            /// Tries to take back what [`FileSystem::let_go`] has let go of, without waiting. Returns whether that is
+            /// done; requests are served again only then. What others have is tried until `until`, and is lost then.
+            fn take_back(&self, until: Instant) -> bool {
+                let _ = until;
+                true
+            }
 
             /// Goes on with the session that `state` describes, or returns `None` if there is no session in
             /// it. Nothing of an earlier session is left. After an error, [`FileSystem::destroy`] is called.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Errno,
-    migration::{self, Carried, Error, FileHandle, HandOver, Handle, Inode, Location, State},
+    migration::{self, Carried, Error, FileHandle, HandOver, Handle, Inode, Location, State, TAKEN_BACK_MAX},
     passthrough::{
         Passthrough,
         dir_stream::DirStream,
@@ -175,7 +175,7 @@ impl Passthrough {
     fn hand_over_locks(&self, state: &mut State<'_>) -> Vec<Kept> {
         // After a migration that was cancelled, before the guest has gone on.
         if let Some(locks) = &self.locks {
-            locks.take_back();
+            locks.take_back_all(Instant::now() + TAKEN_BACK_MAX);
         }
         let mut kept = Vec::new();
         for (_, holder, fd) in self.described_locks() {

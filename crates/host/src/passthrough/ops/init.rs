@@ -1,6 +1,6 @@
 //! INIT and DESTROY: negotiates what both sides support, and ends everything of an earlier session.
 
-use std::{os::fd::OwnedFd, sync::atomic::Ordering::Relaxed};
+use std::{os::fd::OwnedFd, sync::atomic::Ordering::Relaxed, time::Instant};
 
 use transom_wire::{Handle, NodeId, Unique, limits::DATA_LEN_MAX, ops::init::InitFlags};
 
@@ -62,10 +62,8 @@ impl FileSystem for Passthrough {
         }
     }
 
-    fn take_back(&self) {
-        if let Some(locks) = &self.locks {
-            locks.take_back();
-        }
+    fn take_back(&self, until: Instant) -> bool {
+        self.locks.as_ref().is_none_or(|locks| locks.take_back(until))
     }
 
     fn load(&self, state: &[u8]) -> Result<Option<migration::Loaded>, migration::Error> {
