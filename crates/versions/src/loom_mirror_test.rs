@@ -184,3 +184,44 @@ fn loom_a_mirror_is_filled_while_it_is_written() {
         assert_eq!(mirror.word_of(model.slot()), model.table.word_of(model.slot()));
     });
 }
+
+/// Two daemons change the flags, and a third one attaches the mirror: it ends up with the flags of the table.
+#[test]
+fn loom_the_flags_of_a_mirror_end_up_as_the_tables() {
+    model(|| {
+        let mirrored = Mirrored::new();
+        mirrored.model.table.set_host_changes(true);
+        let changing = Arc::clone(&mirrored);
+        let changing = thread::spawn(move || {
+            changing.model.table.set_host_changes(false);
+            changing.mirror.follow_header(&changing.model.table);
+        });
+        // As whoever attaches the mirror, or has changed something before.
+        mirrored.mirror.follow_header(&mirrored.model.table);
+        changing.join().unwrap();
+        let reader = Reader::new(mirrored.memory.clone()).unwrap();
+        assert!(!reader.stamps_host_changes(), "the mirror promises what the table does not");
+    });
+}
+
+/// A guest that sees the new epoch sees the flags that it was raised for.
+#[test]
+fn loom_flags_are_not_older_than_the_epoch() {
+    model(|| {
+        let mirrored = Mirrored::new();
+        mirrored.model.table.set_host_changes(true);
+        mirrored.mirror.follow_header(&mirrored.model.table);
+        let before = Reader::new(mirrored.memory.clone()).unwrap().now().epoch;
+        let changing = Arc::clone(&mirrored);
+        let changing = thread::spawn(move || {
+            changing.model.table.set_host_changes(false);
+            changing.model.table.raise_epoch();
+            changing.mirror.follow_header(&changing.model.table);
+        });
+        let reader = Reader::new(mirrored.memory.clone()).unwrap();
+        if reader.now().epoch != before {
+            assert!(!reader.stamps_host_changes());
+        }
+        changing.join().unwrap();
+    });
+}

@@ -62,11 +62,25 @@ impl<M: AsRef<[AtomicU64]>> Mirror<M> {
         follow(&self.0.as_ref()[CLOCK_AT], table.reader().now().clock.get(), u64::MAX);
     }
 
-    /// Raises epoch and clock, and copies the flags.
+    /// Copies the flags, and raises epoch and clock. The flags are never older than the epoch: it is raised because
+    /// they have changed.
     pub fn follow_header<T: AsRef<[AtomicU64]>>(&self, table: &Writer<T>) {
-        follow(&self.0.as_ref()[EPOCH_AT], table.reader().now().epoch, u64::MAX);
-        self.0.as_ref()[FLAGS_AT].store(table.flags(), Ordering::SeqCst);
+        let epoch = table.reader().now().epoch;
+        self.follow_flags(table);
+        follow(&self.0.as_ref()[EPOCH_AT], epoch, u64::MAX);
         self.follow_clock(table);
+    }
+
+    /// Copies the flags. They have no stamps: whoever stores them looks again whether the table still has them, so that
+    /// the last one who stores is right. The swap reads what the one before has stored, and so sees what it has seen.
+    fn follow_flags<T: AsRef<[AtomicU64]>>(&self, table: &Writer<T>) {
+        for _ in 0..TRIES {
+            let flags = table.flags();
+            self.0.as_ref()[FLAGS_AT].swap(flags, Ordering::SeqCst);
+            if table.flags() == flags {
+                return;
+            }
+        }
     }
 }
 
