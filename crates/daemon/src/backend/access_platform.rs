@@ -3,7 +3,7 @@
 //!
 //! The addresses are still physical ones. A front end that negotiates the feature *with the back end* translates them
 //! and sends the translations (VHOST_USER_IOTLB_MSG), which nothing here understands; QEMU does so only if the machine
-//! has an IOMMU. See decision 32.
+//! has an IOMMU. See decisions 32 and 42.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,8 +42,8 @@ impl AccessPlatform {
     pub(super) fn check(acked: u64) {
         if acked & FEATURE != 0 {
             tracing::error!(
-                "the machine has an IOMMU, whose addresses this daemon cannot translate: remove the IOMMU, or \
-                 `iommu_platform=on` from the device"
+                "the machine has an IOMMU, whose addresses this daemon cannot translate: remove `iommu_platform=on` \
+                 from the device, which then bypasses the IOMMU, or remove the IOMMU from the machine"
             );
         }
     }
