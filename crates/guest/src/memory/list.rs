@@ -66,12 +66,9 @@ macro_rules! lists {
 
             /// Returns whether it is one slice that nobody else accesses.
             pub(crate) fn is_plain(&self) -> bool {
-                self.slices.len() == 1 && self.is_stable()
-            }
-
-            /// Returns whether nobody else accesses the slices.
-            pub(crate) fn is_stable(&self) -> bool {
-                self.slices.iter().all(|slice| slice.is_stable())
+                // A list that is shorter than its sink said is measured piece by piece.
+                let is_whole = |slice: &$slice<'_>| self.skip.saturating_add(self.len_bytes) <= slice.len();
+                matches!(self.slices, [slice] if slice.is_stable() && is_whole(slice))
             }
 
             /// Returns address and length of each piece that has bytes.
@@ -154,6 +151,11 @@ impl<'a> PiecesMut<'a> {
 }
 
 impl<'a> Pieces<'a> {
+    /// Returns whether nobody changes the slices.
+    pub(crate) fn is_stable(&self) -> bool {
+        self.slices.iter().all(|slice| slice.is_stable())
+    }
+
     /// Copies the bytes to `bytes`, as far as there is room: for channels that have no device.
     pub fn read(&self, bytes: &mut [u8]) {
         let mut room = IoSliceMut::new(bytes);

@@ -111,6 +111,7 @@ impl<P: Platform> OpenFile<P> {
                 break error;
             }
             match self.write_locked(caller, at, piece) {
+                Ok(0) => return Ok((start, done)),
                 Ok(count) => (done, patience) = (done + count, Patience::default()),
                 // The memory was taken away again, or the server says so.
                 Err(Errno::FAULT) if !from.is_present() && patience.allows(present) => {}

@@ -41,11 +41,12 @@ fn with_share(features: u64, dma: &DmaChoice, act: impl FnOnce(&Fs<Threads>)) ->
     let fake = Arc::new(Fake::new(features, 1, 128));
     let server = Server::new(Passthrough::open(dir.path(), Config::default()).unwrap());
     let seen = Mutex::new(Vec::new());
+    // Before its threads: one that came after the end would wait for a queue to start.
+    let device = VirtioFs::new(FakeTransport(Arc::clone(&fake)), Arc::new(Threads), dma, SLEEPING).unwrap();
     thread::scope(|scope| {
         for queue in 0..2 {
             let (fake, server, seen) = (&fake, &server, &seen);
             scope.spawn(move || {
-                fake.wait_for_start(queue);
                 fake.serve(queue, |chain| {
                     let sent = chain.sent();
                     let opcode = InHeader::ref_from_prefix(&sent).unwrap().0.opcode.get();
@@ -58,7 +59,6 @@ fn with_share(features: u64, dma: &DmaChoice, act: impl FnOnce(&Fs<Threads>)) ->
                 });
             });
         }
-        let device = VirtioFs::new(FakeTransport(Arc::clone(&fake)), Arc::new(Threads), dma, SLEEPING).unwrap();
         let session = Session::begin(Arc::new(device), Arc::new(Threads), SessionConfig::default()).unwrap();
         let fs = Fs::mount(session, CacheOptions { mode: CacheMode::None, ..CacheOptions::default() });
         act(&fs);
