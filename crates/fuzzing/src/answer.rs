@@ -10,17 +10,22 @@ use transom_wire::{
 };
 use zerocopy::FromBytes;
 
+use super::filled::is_filled;
+
 /// What the reply's buffers hold where nothing was written.
 const UNTOUCHED: u8 = 0xee;
+/// As many buffers as a chain of descriptors can have: a queue has no more.
+const PIECES_MAX: usize = 1024;
 
 /// Hands `message` in, cut into pieces of `piece` bytes, with `room` bytes for the answer; returns what was answered.
+/// Where there would be too many pieces, they are longer.
 ///
 /// A request that wants to wait for another lock owner is refused, since there is nobody to wait for.
 pub(super) fn answer<F: FileSystem>(server: &Server<F>, message: &[u8], piece: usize, room: usize) -> Vec<u8> {
     let (mut sent, mut writable) = (message.to_vec(), vec![UNTOUCHED; room]);
     let done = {
-        let readable: Vec<GuestSlice<'_>> = sent.chunks_mut(piece).map(GuestSlice::from).collect();
-        let writable: Vec<GuestSlice<'_>> = writable.chunks_mut(piece).map(GuestSlice::from).collect();
+        let readable = pieces(&mut sent, piece);
+        let writable = pieces(&mut writable, piece);
         let handle = |blocking| server.handle(&readable, &writable, &mut Scratch::default(), blocking);
         match handle(BlockingMode::MustNotBlock) {
             ServeOutcome::Done(done) => done,
@@ -37,6 +42,11 @@ pub(super) fn answer<F: FileSystem>(server: &Server<F>, message: &[u8], piece: u
     writable
 }
 
+fn pieces(bytes: &mut [u8], len: usize) -> Vec<GuestSlice<'_>> {
+    let len = len.max(bytes.len().div_ceil(PIECES_MAX));
+    bytes.chunks_mut(len).map(GuestSlice::from).collect()
+}
+
 fn check(message: &[u8], writable: &[u8], done: &Done) {
     let used_len = done.used_len_bytes as usize;
     let header = InHeader::read_from_prefix(message).ok().map(|(header, _)| header);
@@ -46,7 +56,7 @@ fn check(message: &[u8], writable: &[u8], done: &Done) {
     });
     assert!(used_len <= writable.len(), "{used_len} bytes used of {}", writable.len());
     assert_eq!(used_len == 0, is_silent, "{used_len} bytes used: {header:?}");
-    assert!(writable[used_len..].iter().all(|&byte| byte == UNTOUCHED), "bytes behind the answer were written");
+    assert!(is_filled::<UNTOUCHED>(&writable[used_len..]), "bytes behind the answer were written");
     let (Some(request), false) = (header, is_silent) else { return };
     let (reply, payload) = OutHeader::read_from_prefix(writable).expect("the room was checked");
     assert_eq!(reply.len.get() as usize, used_len);

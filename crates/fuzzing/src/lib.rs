@@ -10,6 +10,7 @@
 pub mod announcement;
 mod answer;
 pub mod decode;
+mod filled;
 pub mod guest;
 mod input;
 pub mod migration;

@@ -21,7 +21,9 @@ pub(super) struct Pool(Box<[AtomicU64]>);
 
 impl Pool {
     pub(super) fn new(pages: usize) -> Arc<Self> {
-        Arc::new(Self((0..pages * PAGE / 8).map(|_| AtomicU64::new(0)).collect()))
+        let zeroed = Box::new_zeroed_slice(pages * PAGE / 8);
+        // SAFETY: atomics of the integers' size and alignment may have any value, also zero.
+        Arc::new(Self(unsafe { zeroed.assume_init() }))
     }
 
     /// The pool as one of the two sides sees it, who drops its view before the pool.

@@ -12,6 +12,7 @@ use super::{
     super::{platform::Lone, tape::Tape},
     fake::{FILL, Fake, FakeTransport},
 };
+use crate::filled::is_filled;
 
 const UNTOUCHED: u8 = 0xee;
 const MARGIN: usize = 64;
@@ -103,10 +104,10 @@ impl User<'_> {
         let outcome = self.device.call(queue, message);
         let written = outcome.as_ref().copied().unwrap_or(0);
         assert!(written <= reply_len + room_len, "{written} bytes in {reply_len} and {room_len}");
-        assert!(head.iter().all(|&byte| byte == 1) && data.iter().all(|&byte| byte == 2));
-        let is_filled = outcome.is_ok() && self.fake.is_honest();
-        reply_head.check(written.min(reply_len), is_filled);
-        room.check(written.saturating_sub(reply_len), is_filled);
+        assert!(is_filled::<1>(&head) && is_filled::<2>(&data));
+        let is_answered = outcome.is_ok() && self.fake.is_honest();
+        reply_head.check(written.min(reply_len), is_answered);
+        room.check(written.saturating_sub(reply_len), is_answered);
         self.judge(outcome.err());
     }
 
@@ -159,10 +160,11 @@ impl Margined {
     }
 
     /// Only the first `written` bytes changed; to what an honest device writes, where it is one.
-    fn check(&self, written: usize, is_filled: bool) {
+    fn check(&self, written: usize, is_answered: bool) {
         let (before, rest) = self.0.split_at(MARGIN);
         let (inside, behind) = rest.split_at(written);
-        assert!(before.iter().chain(behind).all(|&byte| byte == UNTOUCHED), "bytes that were not lent were written");
-        assert!(!is_filled || inside.iter().all(|&byte| byte == FILL), "another's reply");
+        let is_untouched = [before, behind].into_iter().all(is_filled::<UNTOUCHED>);
+        assert!(is_untouched, "bytes that were not lent were written");
+        assert!(!is_answered || is_filled::<FILL>(inside), "another's reply");
     }
 }
