@@ -206,9 +206,9 @@ impl Virtual {
     /// Errors: the guest did not get as far, or the program failed.
     pub(crate) fn inside(&self, shares: Vec<Share>, words: &[&str]) -> anyhow::Result<String> {
         let command = [&["/init", INSIDE][..], words].concat();
-        let RunOutcome { exit_code, stdout, stderr, .. } = self.run_with(shares, &command)?;
+        let RunOutcome { exit_code, stdout, stderr, warnings, .. } = self.run_with(shares, &command)?;
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-        anyhow::ensure!(exit_code == 0, "in the guest, status {exit_code}: {stdout}{stderr}");
+        anyhow::ensure!(exit_code == 0, "in the guest, status {exit_code}: {stdout}{stderr}{}", warnings.join("\n"));
         Ok(stdout.into_owned())
     }
 }

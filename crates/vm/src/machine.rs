@@ -14,7 +14,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::logs::{panic_message, tail, text};
+use self::logs::{fault_message, panic_message, tail, text};
 use crate::{
     Boot, Channels, DaxMode, Error, Events, GuestSpec, Result, Root, Share, SharePoint, Started, Supervised, Vmm,
     daemon::Daemon,
@@ -313,6 +313,11 @@ impl Machine {
             return Error::Died { what: self.vmm_name.into(), status, output: format!("{console}{log}") };
         }
         Error::GuestEnded { console }
+    }
+
+    /// Returns what the guest's kernel has said of a fault, or of a process that it has ended for want of memory.
+    pub(crate) fn fault(&self) -> Option<String> {
+        fault_message(&text(&self.console))
     }
 
     /// Returns the end of the guest's console output.

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use transom_metrics::Report;
 
 use crate::{
@@ -115,10 +116,13 @@ fn run_once(spec: &GuestSpec, vmm: &dyn Vmm, session: &mut Session<'_>, start: S
     let stopping = Instant::now();
     let dax = if result.is_ok() { dax_usages(spec, &machine) } else { Vec::new() };
     let initramfs_bytes = machine.initramfs_bytes;
+    let is_killed = result.as_ref().is_ok_and(|outcome| outcome.exit_code == 128 + Signal::KILL.as_raw());
+    let fault = is_killed.then(|| machine.fault()).flatten();
     drop(machine);
     dir.close()?;
 
     let mut outcome = result?;
+    outcome.warnings.extend(fault.map(|fault| format!("the guest's kernel has ended a program:\n{fault}")));
     for (guest, read) in dax {
         match read {
             Ok(report) => outcome.dax.push(DaxUsage { guest, report }),

@@ -1,4 +1,4 @@
-//! What an error quotes of the logs of a machine: the last lines, or a kernel panic.
+//! What is quoted of the logs of a machine: the last lines, a kernel panic, or why the kernel killed a program.
 
 use std::{fs, path::Path};
 
@@ -32,6 +32,20 @@ pub(super) fn panic_message(console: &str) -> Option<String> {
     Some(lines[begin..lines.len().min(panic + LAST_LINES)].join("\n"))
 }
 
+/// Maximum number of lines that are quoted of the report of a fault.
+const FAULT_LINES_QUOTED: usize = 40;
+/// How the kernel reports that it has ended a process for want of memory.
+const OUT_OF_MEMORY: &str = "Out of memory: ";
+
+/// Returns the report of the first fault of the kernel, or of its killing a process for want of memory. Linux ends a
+/// process in whose context it faults with SIGKILL, as it does where memory is short.
+pub(super) fn fault_message(console: &str) -> Option<String> {
+    let lines: Vec<_> = console.lines().collect();
+    let is_fault = |line: &&str| line.contains(OUT_OF_MEMORY) || FAULTS.iter().any(|fault| line.contains(fault));
+    let begin = lines.iter().position(is_fault)?;
+    Some(lines[begin..lines.len().min(begin + FAULT_LINES_QUOTED)].join("\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +62,17 @@ mod tests {
         let fault = "[    1.4] BUG: unable to handle page fault\n[    1.4] Call Trace:\n";
         let message = panic_message(&format!("before\n{fault}{message}")).unwrap();
         assert!(message.starts_with(fault) && message.lines().count() == LAST_LINES + 2);
+    }
+
+    #[test]
+    fn a_fault_that_is_no_panic_is_quoted_from_its_first_line_on() {
+        let mut console = String::from("before\n[    1.4] BUG: unable to handle page fault for address: 0\n");
+        console.extend((0..100).map(|n| format!("trace {n}\n")));
+        let message = fault_message(&console).unwrap();
+        assert!(message.starts_with("[    1.4] BUG: unable") && message.lines().count() == FAULT_LINES_QUOTED);
+        let killed = "[    9.9] Out of memory: Killed process 77 (init)";
+        assert_eq!(fault_message(&format!("before\n{killed}\n")).as_deref(), Some(killed));
+        assert_eq!(fault_message("before\nafter\n"), None);
     }
 
     #[test]
