@@ -78,8 +78,8 @@ fn text(output: &Output) -> String {
 }
 
 /// `try` prints `NAME got` if the command of an attempt succeeds, and `NAME refused` with the error otherwise. `can`
-/// does the same with `control-NAME`: the attempt's control does the same thing where no wall is, and has to succeed, so
-/// that a mistake in the script or a missing tool is not taken for a refusal.
+/// does the same with `control-NAME`: the attempt's control does the same thing where no wall is, and has to succeed,
+/// so that a mistake in the script or a missing tool is not taken for a refusal.
 const TRY: &str = r#"
 try() { name=$1; shift; if said=$(sh -c "$*" 2>&1); then echo "$name got"; else echo "$name refused" $said; fi; }
 can() { name=$1; shift; try "control-$name" "$@"; }

@@ -92,8 +92,8 @@ pub(super) fn run(args: &TreeArgs, places: &Places) -> anyhow::Result<Vec<(Strin
 /// Runs one test in namespaces of its own, so that no process and no mount of it stays.
 fn one(places: &Places, bin: &Path, at: &Path, command: &str) -> anyhow::Result<Output> {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
-    let mut words = Command::new("timeout");
-    words.args(["--signal=KILL", LIMIT_S, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    let mut words = Command::new("unshare");
+    words.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "timeout", "--signal=KILL", LIMIT_S]);
     words.args(["sh", "-c", &format!("exec 2>&1; {command}")]);
     words.env("PATH", path).env("LTPROOT", &places.tree).env("TMPDIR", at).env("TMP", at).stdin(Stdio::null());
     interrupt::run(words.current_dir("/"))
