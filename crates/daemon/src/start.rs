@@ -92,6 +92,8 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     let life = is_resilient.then(|| sandbox::outlive(&proc_self_fd, queues)).transpose()?;
     let observes_directories = watch.as_ref().is_some_and(|watch| watch.directories().is_some());
     let uses = seccomp::Uses { file_handles: options.inodes.file_handles, observes_directories };
+    // The filter does not let the first reader of the clock find it.
+    transom_host::clock::now_ns();
     seccomp::restrict(options.isolation.seccomp, uses)?;
     let changes = match watch {
         Some(watch) => changes::prepare(watch, &root, options)?,

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod acl;
+pub mod clock;
 mod credentials;
 pub mod group;
 pub mod idmap;

@@ -7,7 +7,12 @@ use clap::{Args, ValueEnum as _};
 
 use super::{Common, command_line};
 use crate::{
-    cost::{self, CostReport, Operation, Plan, baseline::Baseline, table::markdown},
+    cost::{
+        self, CostReport, Operation, Plan, Row,
+        baseline::{self, Baseline},
+        library,
+        table::markdown,
+    },
     daemon::{Candidate, Source},
     report::{Facts, Version},
 };
@@ -26,19 +31,23 @@ pub(super) struct Cost {
     /// Count a transomd with --poll-us 0, as it is, or one after the other; other daemons do not poll.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Polling::Off, Polling::On])]
     polling: Vec<Polling>,
+    /// Count what the guest library executes, over the first daemon, instead of what daemons do.
+    #[arg(long, conflicts_with_all = ["depth", "operations", "polling"])]
+    library: bool,
     /// Compare the first daemon, one request at a time and without polling, with this file; exit with status 1 where it
     /// is worse.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = BASELINE)]
-    baseline: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    baseline: Option<Option<PathBuf>>,
     /// Write this file instead of comparing with it.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = BASELINE, conflicts_with = "baseline")]
-    write_baseline: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "baseline")]
+    write_baseline: Option<Option<PathBuf>>,
 }
 
 /// Enough for a median: counts are the same each time.
 const ROUNDS: u32 = 3;
-/// The committed baseline, relative to the repository.
+/// The committed baselines, relative to the repository.
 const BASELINE: &str = "crates/bench/data/cost.baseline";
+const LIBRARY_BASELINE: &str = "crates/bench/data/library.baseline";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,6 +56,9 @@ Examples:
 
   See where another build of transomd is better or worse:
       transom bench cost --daemon new=target/release/transomd --daemon old=/usr/bin/transomd
+
+  Count what the guest library executes for each of its operations:
+      transom bench cost --library
 
   Accept what the dev build in this tree costs, after a change that makes something dearer:
       transom bench cost --write-baseline
@@ -64,19 +76,28 @@ enum Polling {
 }
 
 impl Cost {
-    pub(super) fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(mut self) -> anyhow::Result<()> {
+        let is_of_one = self.library || self.baseline.is_some() || self.write_baseline.is_some();
+        if is_of_one && self.common.daemons.is_empty() {
+            self.common.daemons.push("transomd".parse()?);
+        }
         if self.baseline.is_some() || self.write_baseline.is_some() {
             return self.with_baseline();
         }
-        let candidates: Vec<Candidate> =
-            self.common.candidates()?.iter().flat_map(|candidate| variants(candidate, &self.polling)).collect();
-        let plan = Plan {
-            candidates: candidates.clone(),
-            depths: self.depth.clone(),
-            operations: self.operations(),
-            rounds: self.rounds(),
+        let (candidates, rows) = if self.library {
+            let candidate = self.without_polling()?;
+            (vec![candidate.clone()], self.rows_of_library(&candidate)?)
+        } else {
+            let candidates: Vec<Candidate> =
+                self.common.candidates()?.iter().flat_map(|candidate| variants(candidate, &self.polling)).collect();
+            let plan = Plan {
+                candidates: candidates.clone(),
+                depths: self.depth.clone(),
+                operations: self.operations(),
+                rounds: self.rounds(),
+            };
+            (candidates, cost::measure(&plan, &self.common.shared_in)?)
         };
-        let rows = cost::measure(&plan, &self.common.shared_in)?;
         let report = CostReport {
             schema: cost::SCHEMA,
             command: command_line(),
@@ -105,35 +126,53 @@ impl Cost {
     }
 
     /// Writes the baseline, or compares with it.
-    fn with_baseline(mut self) -> anyhow::Result<()> {
-        if self.common.daemons.is_empty() {
-            self.common.daemons.push("transomd".parse()?);
-        }
-        let first = self.common.candidates()?.into_iter().next().context("no daemon")?;
-        let plan = Plan {
-            candidates: variants(&first, &[Polling::Off]),
-            depths: vec![1],
-            operations: Operation::value_variants().to_vec(),
-            rounds: self.rounds(),
+    fn with_baseline(self) -> anyhow::Result<()> {
+        let first = self.without_polling()?;
+        let (rows, committed, head) = if self.library {
+            (self.rows_of_library(&first)?, LIBRARY_BASELINE, baseline::OF_LIBRARY)
+        } else {
+            let plan = Plan {
+                candidates: vec![first],
+                depths: vec![1],
+                operations: Operation::value_variants().to_vec(),
+                rounds: self.rounds(),
+            };
+            (cost::measure(&plan, &self.common.shared_in)?, BASELINE, baseline::OF_TRANSOMD)
         };
-        let now = Baseline::of(&cost::measure(&plan, &self.common.shared_in)?);
-        if let Some(path) = &self.write_baseline {
-            fs::write(path, now.to_text()).with_context(|| format!("writing {}", path.display()))?;
+        let now = Baseline::of(&rows);
+        let or_committed = |path: Option<PathBuf>| path.unwrap_or_else(|| committed.into());
+        if let Some(path) = self.write_baseline.map(or_committed) {
+            fs::write(&path, now.to_text(head)).with_context(|| format!("writing {}", path.display()))?;
             println!("wrote {}", path.display());
             return Ok(());
         }
-        let path = self.baseline.as_ref().context("no file")?;
-        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let path = self.baseline.map(or_committed).context("no file")?;
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let worse = Baseline::parse(&text)?.worse(&now);
         if !worse.is_empty() {
             bail!(
-                "transomd costs more than {} allows:\n  {}\nto accept this, run: transom bench cost --write-baseline",
+                "more than {} allows:\n  {}\nto accept this, run this command with --write-baseline",
                 path.display(),
                 worse.join("\n  ")
             );
         }
         println!("ok: no operation costs more than {} allows", path.display());
         Ok(())
+    }
+}
+
+impl Cost {
+    /// Returns the first daemon, without polling if it is a transomd.
+    fn without_polling(&self) -> anyhow::Result<Candidate> {
+        let first = self.common.candidates()?.into_iter().next().context("no daemon")?;
+        Ok(variants(&first, &[Polling::Off]).into_iter().next().unwrap_or(first))
+    }
+
+    fn rows_of_library(&self, candidate: &Candidate) -> anyhow::Result<Vec<Row>> {
+        let this = std::env::current_exe().context("this program")?;
+        let (candidate, operations) = (candidate.clone(), library::operations());
+        let plan = library::Plan { program: &this, candidate, operations, rounds: self.rounds() };
+        library::measure(&plan, &self.common.shared_in)
     }
 }
 

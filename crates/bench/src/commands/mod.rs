@@ -61,6 +61,14 @@ enum Single {
     },
     /// What daemons execute for a request: instructions, system calls, allocations, copies, wakes.
     Cost(cost::Cost),
+    /// Do an operation of the guest library for each byte on standard input: what `cost --library` counts.
+    #[command(hide = true)]
+    CostLibrary {
+        /// The daemon's socket.
+        socket: PathBuf,
+        /// What to do.
+        operation: crate::library::Operation,
+    },
     /// Measure daemons alone, by requests from a driver without a guest.
     RoundTrip(round_trip::RoundTrip),
     /// Measure operations of the guest library, by threads of this process.
@@ -108,6 +116,7 @@ impl Single {
             Self::Render { results, html, svg } => render(&results, html.as_deref(), svg.as_deref()),
             Self::RoundTrip(command) => command.run(),
             Self::Cost(command) => command.run(),
+            Self::CostLibrary { socket, operation } => crate::cost::library::serve(&socket, operation),
             Self::Library(command) => command.run(),
             Self::Fio(command) => command.run(),
             Self::Memory(command) => command.run(),

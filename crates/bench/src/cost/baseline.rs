@@ -23,10 +23,18 @@ struct Line {
 /// Instructions may grow by this share.
 const GROWTH_MAX: f64 = 0.05;
 
-const HEAD: &str = "\
+/// Begins the file of transomd's figures.
+pub const OF_TRANSOMD: &str = "\
 # What transomd executes in user space for one operation. Built with the dev profile; one request at a time,
 # --poll-us 0, tmpfs, root.
 # Written by: transom bench cost --write-baseline
+";
+
+/// Begins the file of the guest library's figures.
+pub const OF_LIBRARY: &str = "\
+# What the guest library executes in user space for one operation, over a transomd. Built with the dev profile; one
+# thread, without polling, tmpfs, root.
+# Written by: transom bench cost --library --write-baseline
 ";
 
 impl Baseline {
@@ -61,9 +69,9 @@ impl Baseline {
         Ok(Self { lines: lines.collect::<anyhow::Result<_>>()? })
     }
 
-    /// Returns the text of the file.
-    pub fn to_text(&self) -> String {
-        let mut text = HEAD.to_owned();
+    /// Returns the text of the file, which begins with `head`.
+    pub fn to_text(&self, head: &str) -> String {
+        let mut text = head.to_owned();
         let _ =
             writeln!(text, "# {:22} {:>12} {:>12} {:>12}", "operation", "instructions", "system calls", "allocations");
         for line in &self.lines {

@@ -8,7 +8,7 @@ fn baseline(line: &str) -> Baseline {
 fn a_written_baseline_is_read_as_it_was() {
     let baseline = baseline("getattr 1000 3 2\nlookup 2000 4 0\n");
 
-    assert_eq!(Baseline::parse(&baseline.to_text()).unwrap(), baseline);
+    assert_eq!(Baseline::parse(&baseline.to_text(OF_TRANSOMD)).unwrap(), baseline);
 }
 
 #[test]

@@ -55,6 +55,13 @@ impl Counts {
         Self::from_fields(&fields, calls.collect())
     }
 
+    /// Returns what was counted besides `other`.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        let mut rest = self.since(other);
+        rest.system_calls.retain(|_, count| *count != 0.0);
+        rest
+    }
+
     /// Returns the share of one of `count`.
     pub(super) fn divided_by(&self, count: f64) -> Self {
         let fields: Vec<f64> = self.fields().iter().map(|value| value / count).collect();

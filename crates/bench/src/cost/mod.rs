@@ -2,12 +2,14 @@
 //!
 //! Times are noisy, counts are not. [`guest`] sends requests to a daemon that [`trace`] runs instruction by
 //! instruction, one thread at a time; [`operation`] says what is asked, [`counts`] what is counted. [`table`] shows the
-//! result, and [`baseline`] compares it with what a file in the tree says.
+//! result, and [`baseline`] compares it with what a file in the tree says. [`library`] counts the guest library's side.
 
 pub mod baseline;
 mod counts;
 mod guest;
+pub mod library;
 mod operation;
+pub mod sharing;
 pub mod table;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod trace;
@@ -114,9 +116,11 @@ pub fn measure(plan: &Plan, parent: &Path) -> anyhow::Result<Vec<Row>> {
 fn populate(dir: &Path) -> anyhow::Result<()> {
     fs::write(dir.join("data"), vec![0x42; DATA_LEN])?;
     fs::create_dir(dir.join("made"))?;
-    fs::create_dir(dir.join("entries"))?;
-    for number in 0..ENTRIES {
-        fs::write(dir.join(format!("entries/entry{number}")), "")?;
+    for parent in ["entries", "fresh"] {
+        fs::create_dir(dir.join(parent))?;
+        for number in 0..ENTRIES {
+            fs::write(dir.join(format!("{parent}/entry{number}")), "")?;
+        }
     }
     Ok(())
 }

@@ -4,10 +4,11 @@ use transom_frontend::{fuse::Session, queue::Queue};
 use transom_wire::{
     Opcode,
     attr::{AttrOut, EntryOut},
+    dirent::{DirentPlus, padded_len},
     ops::{
         create::CreateIn,
         flush::FlushIn,
-        forget::ForgetIn,
+        forget::{BatchForgetIn, ForgetIn, ForgetOne},
         fsync::FsyncIn,
         getattr::GetattrIn,
         mkdir::MkdirIn,
@@ -53,6 +54,10 @@ pub enum Operation {
     /// READDIRPLUS of 10 entries, whose inodes the daemon knows.
     #[value(name = "readdirplus_10")]
     Readdirplus,
+    /// OPENDIR, READDIRPLUS of 10 entries, whose inodes the daemon does not know, and RELEASEDIR; the BATCH_FORGET is
+    /// not counted.
+    #[value(name = "list_new_10")]
+    ListNew,
     /// STATFS.
     Statfs,
     /// GETXATTR of `security.capability`, which the file does not have: what Linux asks before a write.
@@ -83,6 +88,10 @@ pub(super) enum Step {
     Write { len: u32 },
     Readdir,
     Readdirplus,
+    Opendir,
+    ReaddirplusOpened,
+    Releasedir,
+    ForgetListed,
     Statfs,
     Getxattr,
     Create,
@@ -132,6 +141,7 @@ impl Operation {
             Self::Write1m => &[Step::Write { len: LARGE }],
             Self::Readdir => &[Step::Readdir],
             Self::Readdirplus => &[Step::Readdirplus],
+            Self::ListNew => &[Step::Opendir, Step::ReaddirplusOpened, Step::Releasedir],
             Self::Statfs => &[Step::Statfs],
             Self::GetxattrAbsent => &[Step::Getxattr],
             Self::CreateReleaseUnlink => &[Step::Create, Step::Release, Step::Unlink],
@@ -147,6 +157,7 @@ impl Operation {
     pub(super) fn afterwards(self) -> &'static [Step] {
         match self {
             Self::Open => &[Step::ReleaseOpened],
+            Self::ListNew => &[Step::ForgetListed],
             Self::CreateReleaseUnlink | Self::MkdirRmdir => &[Step::Forget],
             _ => &[],
         }
@@ -172,6 +183,8 @@ pub(super) struct Targets {
     data_fh: u64,
     entries: u64,
     entries_fh: u64,
+    /// A directory with as many entries, which are looked up by listing it only.
+    fresh: u64,
     made: u64,
 }
 
@@ -181,6 +194,8 @@ pub(super) struct SlotState {
     nodeid: u64,
     fh: u64,
     is_renamed: bool,
+    /// The inodes that the last READDIRPLUS has found.
+    listed: Vec<u64>,
 }
 
 impl Targets {
@@ -190,8 +205,14 @@ impl Targets {
         let data_fh = session.open(data, libc::O_RDWR as u32)?;
         let entries = session.lookup(ROOT, b"entries")?.nodeid.get();
         let entries_fh = session.opendir(entries)?;
+        let fresh = session.lookup(ROOT, b"fresh")?.nodeid.get();
         let made = session.lookup(ROOT, b"made")?.nodeid.get();
-        Ok(Self { data, data_fh, entries, entries_fh, made })
+        Ok(Self { data, data_fh, entries, entries_fh, fresh, made })
+    }
+
+    /// Returns the same targets with another file for data, which is open as `fh`.
+    pub(super) fn with_data(&self, data: u64, fh: u64) -> Self {
+        Self { data, data_fh: fh, ..*self }
     }
 
     /// Returns the request of `step` for slot number `slot`.
@@ -204,11 +225,8 @@ impl Targets {
             }
             Step::Lookup => request(Opcode::Lookup, ROOT, b"data\0", entry),
             Step::LookupAbsent => failing(request(Opcode::Lookup, ROOT, b"absent\0", entry)),
-            Step::Open => {
-                let args = OpenIn { flags: (libc::O_RDONLY as u32).into(), open_flags: 0.into() };
-                request(Opcode::Open, self.data, args.as_bytes(), size_of::<OpenOut>())
-            }
-            Step::ReleaseOpened => release(self.data, state.fh),
+            Step::Open => open(Opcode::Open, self.data),
+            Step::ReleaseOpened => release(Opcode::Release, self.data, state.fh),
             Step::Read { len } => {
                 let args = ReadIn { fh: self.data_fh.into(), size: len.into(), ..ReadIn::new_zeroed() };
                 request(Opcode::Read, self.data, args.as_bytes(), len as usize)
@@ -218,8 +236,12 @@ impl Targets {
                 let request = request(Opcode::Write, self.data, args.as_bytes(), size_of::<WriteOut>());
                 Request { data_len: len as usize, ..request }
             }
-            Step::Readdir => self.read_directory(Opcode::Readdir),
-            Step::Readdirplus => self.read_directory(Opcode::Readdirplus),
+            Step::Readdir => read_directory(Opcode::Readdir, self.entries, self.entries_fh),
+            Step::Readdirplus => read_directory(Opcode::Readdirplus, self.entries, self.entries_fh),
+            Step::Opendir => open(Opcode::Opendir, self.fresh),
+            Step::ReaddirplusOpened => read_directory(Opcode::Readdirplus, self.fresh, state.fh),
+            Step::Releasedir => release(Opcode::Releasedir, self.fresh, state.fh),
+            Step::ForgetListed => forget_all(&state.listed),
             Step::Statfs => request(Opcode::Statfs, ROOT, &[], size_of::<StatfsOut>()),
             Step::Getxattr => {
                 const ROOM: u32 = 24;
@@ -234,7 +256,7 @@ impl Targets {
                 let args = [args.as_bytes(), &name].concat();
                 request(Opcode::Create, self.made, &args, entry + size_of::<OpenOut>())
             }
-            Step::Release => release(state.nodeid, state.fh),
+            Step::Release => release(Opcode::Release, state.nodeid, state.fh),
             Step::Unlink => request(Opcode::Unlink, self.made, &name, 0),
             Step::Forget => {
                 let args = ForgetIn { nlookup: 1.into() };
@@ -262,11 +284,6 @@ impl Targets {
         }
     }
 
-    fn read_directory(&self, opcode: Opcode) -> Request {
-        let args = ReadIn { fh: self.entries_fh.into(), size: DIRECTORY_LEN.into(), ..ReadIn::new_zeroed() };
-        request(opcode, self.entries, args.as_bytes(), DIRECTORY_LEN as usize)
-    }
-
     fn rename(&self, slot: u16, state: &SlotState) -> Request {
         let names = [name("made", slot), name("also", slot)];
         let (from, to) = (&names[usize::from(state.is_renamed)], &names[usize::from(!state.is_renamed)]);
@@ -279,11 +296,12 @@ impl SlotState {
     /// Takes in the payload of the reply to `step`.
     pub(super) fn take_in(&mut self, step: Step, payload: &[u8]) {
         match step {
-            Step::Open => {
+            Step::Open | Step::Opendir => {
                 if let Ok((open, _)) = OpenOut::read_from_prefix(payload) {
                     self.fh = open.fh.get();
                 }
             }
+            Step::ReaddirplusOpened => self.listed = listed(payload),
             Step::Create | Step::Mkdir => {
                 if let Ok((entry, rest)) = EntryOut::read_from_prefix(payload) {
                     self.nodeid = entry.nodeid.get();
@@ -309,7 +327,39 @@ fn failing(request: Request) -> Request {
     Request { may_fail: true, ..request }
 }
 
-fn release(nodeid: u64, fh: u64) -> Request {
+fn read_directory(opcode: Opcode, nodeid: u64, fh: u64) -> Request {
+    let args = ReadIn { fh: fh.into(), size: DIRECTORY_LEN.into(), ..ReadIn::new_zeroed() };
+    request(opcode, nodeid, args.as_bytes(), DIRECTORY_LEN as usize)
+}
+
+/// Returns the inodes in a reply to READDIRPLUS.
+fn listed(mut payload: &[u8]) -> Vec<u64> {
+    let mut nodeids = Vec::new();
+    while let Ok((found, _)) = DirentPlus::read_from_prefix(payload) {
+        nodeids.extend(Some(found.entry.nodeid.get()).filter(|nodeid| *nodeid != 0));
+        let len = padded_len(size_of::<DirentPlus>(), found.dirent.namelen.get() as usize);
+        payload = payload.get(len..).unwrap_or_default();
+    }
+    nodeids
+}
+
+/// Returns the request that forgets one lookup of each inode.
+fn forget_all(nodeids: &[u64]) -> Request {
+    let head = BatchForgetIn { count: (nodeids.len() as u32).into(), dummy: 0.into() };
+    let one = |nodeid: &u64| ForgetOne { nodeid: (*nodeid).into(), nlookup: 1.into() };
+    let list: Vec<ForgetOne> = nodeids.iter().map(one).collect();
+    let args = [head.as_bytes(), list.as_bytes()].concat();
+    Request { is_answered: false, ..request(Opcode::BatchForget, 0, &args, 0) }
+}
+
+/// Returns a request that opens a file or a directory.
+fn open(opcode: Opcode, nodeid: u64) -> Request {
+    let args = OpenIn { flags: (libc::O_RDONLY as u32).into(), open_flags: 0.into() };
+    request(opcode, nodeid, args.as_bytes(), size_of::<OpenOut>())
+}
+
+/// Returns a request that closes one.
+fn release(opcode: Opcode, nodeid: u64, fh: u64) -> Request {
     let args = ReleaseIn { fh: fh.into(), ..ReleaseIn::new_zeroed() };
-    request(Opcode::Release, nodeid, args.as_bytes(), 0)
+    request(opcode, nodeid, args.as_bytes(), 0)
 }

@@ -26,8 +26,9 @@ use crate::{
     report::{HOST, Measure, Sample},
     workload::laps::counts,
 };
+use operation::OnHost;
 pub use operation::Operation;
-use operation::{OnHost, Subject, ThroughLibrary};
+pub(crate) use operation::{Subject, ThroughLibrary};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -92,7 +93,8 @@ pub fn measure(plan: &Plan, parent: &Path) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-fn populate(dir: &Path) -> anyhow::Result<()> {
+/// Makes what the operations need.
+pub(crate) fn populate(dir: &Path) -> anyhow::Result<()> {
     fs::write(dir.join(operation::DATA), vec![0x42; DATA_BYTES as usize])?;
     let warm = dir.join(operation::WARM);
     fs::create_dir_all(warm.parent().context("the path has directories")?)?;

@@ -98,13 +98,13 @@ impl Operation {
 }
 
 /// The file system under test.
-pub(super) trait Subject: Send + Sync {
+pub(crate) trait Subject: Send + Sync {
     /// Returns the worker that does `operation` in thread `number`.
     fn worker(&self, operation: Operation, number: u16) -> anyhow::Result<Box<dyn Worker + '_>>;
 }
 
 /// The work of one thread.
-pub(super) trait Worker {
+pub(crate) trait Worker {
     /// Performs the operation once.
     fn once(&mut self) -> anyhow::Result<()>;
 }
@@ -140,7 +140,7 @@ fn name_of(number: u16) -> String {
 }
 
 /// The library, with one session for all threads.
-pub(super) struct ThroughLibrary {
+pub(crate) struct ThroughLibrary {
     // Dropped first, because it ends the session over the device.
     warm: library::File<Process>,
     fs: Fs<Process>,
@@ -150,7 +150,7 @@ pub(super) struct ThroughLibrary {
 }
 
 impl ThroughLibrary {
-    pub(super) fn new(mount: Share) -> anyhow::Result<Self> {
+    pub(crate) fn new(mount: Share) -> anyhow::Result<Self> {
         let options = CacheOptions { mode: CacheMode::Always, ..CacheOptions::default() };
         let fs = Fs::mount(mount.session(SessionConfig::default())?, options);
         let caller = Caller::default();

@@ -133,6 +133,10 @@ fn resolve_into<'m>(
     slices: &mut GuestSlices<'m>,
 ) -> Result<(), vm_memory::GuestMemoryError> {
     for piece in pieces {
+        if let Some(slice) = memory.slice(piece.addr, piece.len) {
+            slices.push(slice);
+            continue;
+        }
         for slice in memory.slices(piece.addr, piece.len) {
             slices.push(slice?);
         }

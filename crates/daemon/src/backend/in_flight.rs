@@ -8,7 +8,10 @@ use std::{
     mem,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     time::Duration,
 };
@@ -37,6 +40,8 @@ pub(super) struct InFlight {
     /// puts the chain back, before it takes the ring's lock to publish the used entry. The worker holds that lock when
     /// it sets a bit, which orders the two.
     heads: Box<[AtomicU64]>,
+    /// Whether chains have arrived: a worker looks here first, without the lock.
+    has_arrived: AtomicBool,
 }
 
 #[derive(Default)]
@@ -146,7 +151,9 @@ impl InFlight {
 
     /// Notes chains that another daemon has taken and not answered.
     pub(super) fn arrive(&self, heads: Vec<u16>) {
-        self.lock().arrived = heads;
+        let mut state = self.lock();
+        self.has_arrived.store(!heads.is_empty(), Release);
+        state.arrived = heads;
     }
 
     /// Returns whether chains have arrived that were not taken since.
@@ -156,7 +163,12 @@ impl InFlight {
 
     /// Returns the chains that have arrived, once.
     pub(super) fn take_arrived(&self) -> Vec<u16> {
-        mem::take(&mut self.lock().arrived)
+        if !self.has_arrived.load(Acquire) {
+            return Vec::new();
+        }
+        let mut state = self.lock();
+        self.has_arrived.store(false, Release);
+        mem::take(&mut state.arrived)
     }
 
     /// Waits until fewer than [`REQUESTS_MAX`] are in flight.
@@ -222,6 +234,7 @@ impl InFlight {
         let mut state = self.lock();
         state.given_up_in = state.rounds + 1;
         state.arrived.clear();
+        self.has_arrived.store(false, Release);
         self.go_on(&mut state);
     }
 
@@ -255,7 +268,8 @@ impl InFlight {
 impl Default for InFlight {
     fn default() -> Self {
         let heads = (0..QUEUE_SIZE_MAX / 64).map(|_| AtomicU64::new(0)).collect();
-        Self { state: Mutex::default(), fell: Condvar::new(), went_on: Condvar::new(), heads }
+        let has_arrived = AtomicBool::new(false);
+        Self { state: Mutex::default(), fell: Condvar::new(), went_on: Condvar::new(), heads, has_arrived }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Takes the next chain off a ring.
 
-use std::{mem, ptr, sync::atomic::Ordering};
+use std::{mem, ptr};
 
 use transom_host::server::FileSystem;
 use vhost_user_backend::{VringStateMutGuard, VringT};
@@ -44,6 +44,11 @@ impl<F: FileSystem + 'static> Queue<F> {
             Ok(ring) => ring,
             Err(next) => return next,
         };
+        // Most looks find nothing new, which the index alone shows.
+        let queue = ring.get_queue();
+        if queue.avail_ring() != 0 && available(queue, view) == Some(queue.next_avail()) {
+            return Next::Empty;
+        }
         let head = match ring.get_queue_mut().iter(view) {
             Ok(mut chains) => chains.next().map(|chain| chain.head_index()),
             Err(error) => {
@@ -144,5 +149,13 @@ impl<F: FileSystem + 'static> Queue<F> {
 
 /// Returns whether the driver has published entries that were not taken yet.
 fn is_behind(queue: &virtio_queue::Queue, view: &MemoryView<'_>) -> bool {
-    queue.avail_idx(view, Ordering::Acquire).is_ok_and(|index| index.0 != queue.next_avail())
+    available(queue, view).is_some_and(|index| index != queue.next_avail())
+}
+
+/// Returns the index behind the last entry that the driver has published (virtio 1.3 §2.7.6), or `None` if that is not
+/// in the guest's memory. Entries before it are visible afterwards.
+fn available(queue: &virtio_queue::Queue, view: &MemoryView<'_>) -> Option<u16> {
+    const INDEX_AT: u64 = 2;
+    let at = queue.avail_ring().checked_add(INDEX_AT)?;
+    view.load_u16(GuestAddress(at))
 }

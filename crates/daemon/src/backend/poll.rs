@@ -28,7 +28,9 @@ impl RingPoller {
 
     /// Records that the worker was woken, with or without a request.
     pub(super) fn record_sleep(&mut self) {
-        self.poller.record_sleep();
+        if !self.never_polls {
+            self.poller.record_sleep();
+        }
     }
 
     /// Records that a request was taken off the ring.

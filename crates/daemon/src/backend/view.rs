@@ -4,7 +4,7 @@
 //! entries, of its descriptors and of its buffers. Nearly all are in the region of the access before, so
 //! [`MemoryView`] looks there first.
 
-use std::{cell::Cell, iter::FusedIterator};
+use std::{cell::Cell, iter::FusedIterator, sync::atomic::Ordering};
 
 use vm_memory::{
     ByteValued, Bytes, GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryRegion, Permissions, VolatileMemory,
@@ -41,18 +41,29 @@ impl<'m> MemoryView<'m> {
     /// Returns the `len` bytes at `addr` in one piece for each region that they are in. A piece is an error if it is in
     /// none, and the last one then.
     pub(super) fn slices(&self, addr: GuestAddress, len: usize) -> Slices<'m> {
-        match self.latest.get().and_then(|region| region.slice(addr, len)).or_else(|| self.search(addr, len)) {
+        match self.slice(addr, len) {
             Some(slice) => Slices::One(Some(slice)),
             None => Slices::Searched(GuestMemoryBackend::get_slices(self.memory, addr, len)),
         }
     }
 
+    /// Returns the `len` bytes at `addr`, or `None` if they are not in one piece or `len` is 0.
+    pub(super) fn slice(&self, addr: GuestAddress, len: usize) -> Option<VolatileSlice<'m>> {
+        self.latest.get().and_then(|region| region.slice(addr, len)).or_else(|| self.search(addr, len))
+    }
+
     /// Returns the value at `addr`, or `None` if it is not in the guest's memory.
     pub(super) fn read<T: ByteValued>(&self, addr: GuestAddress) -> Option<T> {
-        match self.latest.get().and_then(|region| region.slice(addr, size_of::<T>())) {
-            Some(slice) => Some(slice.get_ref(0).ok()?.load()),
-            None => self.read_obj(addr).ok(),
-        }
+        let here = self.latest.get().and_then(|region| Some(region.bytes.get_ref(region.offset(addr)?).ok()?.load()));
+        here.or_else(|| self.read_obj(addr).ok())
+    }
+
+    /// Returns the integer at `addr`, which is little-endian and aligned, or `None` if it is not in the guest's memory.
+    /// What the driver wrote before it is visible afterwards.
+    pub(super) fn load_u16(&self, addr: GuestAddress) -> Option<u16> {
+        let load = |region: Region<'_>| region.bytes.load(region.offset(addr)?, Ordering::Acquire).ok();
+        let value = self.latest.get().and_then(load).or_else(|| self.load(addr, Ordering::Acquire).ok());
+        value.map(u16::from_le)
     }
 
     /// Returns the bytes if they are in one region, which the next access tries first.
@@ -68,8 +79,12 @@ impl<'m> MemoryView<'m> {
 impl<'m> Region<'m> {
     /// Returns the `len` bytes at `addr`, or `None` if some of them are elsewhere or `len` is 0.
     fn slice(&self, addr: GuestAddress, len: usize) -> Option<VolatileSlice<'m>> {
-        let offset = addr.0.checked_sub(self.start)?;
-        if len == 0 { None } else { self.bytes.subslice(usize::try_from(offset).ok()?, len).ok() }
+        if len == 0 { None } else { self.bytes.subslice(self.offset(addr)?, len).ok() }
+    }
+
+    /// Returns the distance of `addr` from the region's beginning; `None` if it is before that.
+    fn offset(&self, addr: GuestAddress) -> Option<usize> {
+        usize::try_from(addr.0.checked_sub(self.start)?).ok()
     }
 }
 

@@ -34,7 +34,7 @@ const LARGE: usize = 1 << 20;
 
 /// What a round does, in this order, and the allocations that each request may make. UNLINK opens a descriptor on an
 /// inode that loses its last name, and shares it with the requests that use the inode.
-const OPERATIONS: [(&str, u64); 12] = [
+const OPERATIONS: [(&str, u64); 14] = [
     ("LOOKUP", 0),
     ("GETATTR", 0),
     ("READ 4 KiB", 0),
@@ -44,6 +44,8 @@ const OPERATIONS: [(&str, u64); 12] = [
     ("UNLINK", 1),
     ("FORGET", 0),
     ("OPEN", 0),
+    ("READDIR", 0),
+    ("READDIRPLUS", 0),
     ("FALLOCATE, on the pool", 0),
     ("READ 1 MiB", 0),
     ("WRITE 1 MiB", 0),
@@ -55,6 +57,8 @@ struct Guest<'d> {
     session: Session<Pages>,
     nodeid: u64,
     fh: u64,
+    /// The root, open.
+    directory: u64,
     counts: [u64; OPERATIONS.len()],
     traces: [Option<String>; OPERATIONS.len()],
     next: usize,
@@ -111,6 +115,11 @@ impl Guest<'_> {
         self.count(|session| session.forget(new, 1).unwrap());
         let second = self.count(|session| session.open(nodeid, FLAGS).unwrap());
         self.session.release(nodeid, second).unwrap();
+        for is_plus in [false, true] {
+            let directory = self.directory;
+            let listed = self.count(|session| session.readdir_once(ROOT, directory, 0, 4096, is_plus).unwrap());
+            assert_eq!(listed.len(), 3, "the dots and a file");
+        }
         self.daemon.settle();
     }
 
@@ -144,8 +153,9 @@ fn failures_with(config: Config, label: &str) -> Vec<String> {
     let (_front_end, mut session) = daemon.session();
     let nodeid = session.lookup(ROOT, b"known").unwrap().nodeid.get();
     let fh = session.open(nodeid, FLAGS).unwrap();
-    let mut guest =
-        Guest { daemon: &daemon, session, nodeid, fh, counts: Default::default(), traces: Default::default(), next: 0 };
+    let directory = session.opendir(ROOT).unwrap();
+    let (counts, traces) = Default::default();
+    let mut guest = Guest { daemon: &daemon, session, nodeid, fh, directory, counts, traces, next: 0 };
     guest.warm_up(&large);
     (0..COUNTED_ROUNDS).for_each(|_| guest.round(&large));
 

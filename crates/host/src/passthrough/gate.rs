@@ -4,17 +4,22 @@
 //! caches, such as a name that does not exist. So the worker performs them itself until one is slow. The next ones go
 //! to the pool, and after a number of them the worker tries again.
 
-use std::{
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::clock::now_ns;
 
 /// Operations that take longer belong in the pool. The value is many times the cost of a hand-over, and more than it
 /// takes to copy a mebibyte or to get the processor back on a busy machine; it is less than the seek time of a disk.
-const SLOW: Duration = Duration::from_millis(1);
+const SLOW_NS: u64 = 1_000_000;
 
 /// Number of operations sent to the pool after a slow one: a queue can bear one stall in this many operations.
 const SENT_AWAY: u32 = 64;
+
+/// When the last of several pieces of work ended, which is when the next one begins: for each the clock is read once.
+#[derive(Debug, Default)]
+pub(super) struct Stopwatch {
+    end_ns: Option<u64>,
+}
 
 /// Opens and closes according to the latencies that it observes.
 #[derive(Debug, Default)]
@@ -25,17 +30,29 @@ pub(super) struct Gate {
 impl Gate {
     /// Runs `work` and measures its latency, or returns `None` if the pool should run it.
     pub(super) fn pass<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        if self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+        self.pass_next(&mut Stopwatch::default(), work)
+    }
+
+    /// Does the same for work that follows the work that `watch` has measured before, without a pause.
+    pub(super) fn pass_next<T>(&self, watch: &mut Stopwatch, work: impl FnOnce() -> T) -> Option<T> {
+        if self.is_closed() {
             return None;
         }
-        let begin = Instant::now();
+        let begun_ns = watch.end_ns.unwrap_or_else(now_ns);
         let outcome = work();
-        self.note(begin.elapsed());
+        let end_ns = now_ns();
+        watch.end_ns = Some(end_ns);
+        self.note(end_ns.saturating_sub(begun_ns));
         Some(outcome)
     }
 
-    fn note(&self, took: Duration) {
-        if took > SLOW {
+    /// Returns whether the pool should run the work, and counts that.
+    fn is_closed(&self) -> bool {
+        self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn note(&self, took_ns: u64) {
+        if took_ns > SLOW_NS {
             self.to_send_away.store(SENT_AWAY, Relaxed);
         }
     }
@@ -48,10 +65,20 @@ mod tests {
     #[test]
     fn after_a_slow_one_some_are_sent_away() {
         let gate = Gate::default();
-        gate.note(SLOW);
+        gate.note(SLOW_NS);
         assert_eq!(gate.pass(|| 1), Some(1));
-        gate.note(SLOW * 2);
+        gate.note(SLOW_NS * 2);
         assert!((0..SENT_AWAY).all(|_| gate.pass(|| 1).is_none()));
         assert_eq!(gate.pass(|| 2), Some(2));
+    }
+
+    #[test]
+    fn work_that_follows_is_measured_from_the_end_of_the_work_before() {
+        let gate = Gate::default();
+        let mut watch = Stopwatch::default();
+        assert_eq!(gate.pass_next(&mut watch, || 1), Some(1));
+        watch.end_ns = watch.end_ns.map(|end_ns| end_ns.saturating_sub(SLOW_NS * 2));
+        assert_eq!(gate.pass_next(&mut watch, || 2), Some(2), "it was slow");
+        assert_eq!(gate.pass_next(&mut watch, || 3), None);
     }
 }

@@ -42,8 +42,7 @@ impl ReadAhead {
     }
 
     /// Keeps what `stream` has read ahead until another stream needs the slot.
-    pub(super) fn keep(&self, stream: StreamId, mut batch: Batch) {
-        batch.shrink();
+    pub(super) fn keep(&self, stream: StreamId, batch: Batch) {
         // The evicted batch is freed after unlocking.
         let _pushed_out = self.slot(stream).replace((stream, batch));
     }

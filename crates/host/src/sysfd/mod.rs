@@ -1,11 +1,12 @@
 //! System calls on descriptors, with safe and typed interfaces.
 //!
 //! Calls that rustix offers with a suitable signature are used from there. This module adds the rest: file data to and
-//! from guest memory ([`vectored`]), file handles ([`handle`]), operations on `O_PATH` descriptors ([`procfd`],
-//! [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]), locks owned by an open
-//! file description ([`ofd`]), what a dead process has left open ([`left`]), and file-system state of a single thread
-//! ([`thread_fs`]). Only the last keeps state, in the thread.
+//! from guest memory ([`vectored`]), directory entries ([`dents`]), file handles ([`handle`]), operations on `O_PATH`
+//! descriptors ([`procfd`], [`path`]), `statx` with mount identifiers ([`stat`]), inode attributes ([`inode_attr`]),
+//! locks owned by an open file description ([`ofd`]), what a dead process has left open ([`left`]), and file-system
+//! state of a single thread ([`thread_fs`]). Only the last keeps state, in the thread.
 
+pub mod dents;
 pub mod handle;
 pub mod inode_attr;
 pub mod left;

@@ -4,13 +4,14 @@
 //! depend on the machine or its load. [`functions`] that the C library chooses by the processor count by calls, and the
 //! [`clock`] shows a time that follows from the counts.
 
+mod atomics;
 mod calls;
 mod clock;
 mod functions;
 mod process;
 mod thread;
 
-use std::{fs, io};
+use std::{collections::BTreeSet, fs, io, mem};
 
 use anyhow::{Context as _, bail};
 use nix::{
@@ -66,6 +67,18 @@ impl Tracer {
     /// What has been counted so far.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Records from now on which words each thread changes atomically: locks, counts of references and others.
+    pub(super) fn record_atomics(&mut self) {
+        self.threads.iter_mut().for_each(|thread| thread.atomics = Some(BTreeSet::new()));
+    }
+
+    /// Returns these words for each thread that has changed any, by its number, and begins anew.
+    pub(super) fn take_atomics(&mut self) -> Vec<(i32, BTreeSet<u64>)> {
+        let taken = |thread: &mut Thread| (thread.tid.as_raw(), thread.atomics.as_mut().map(mem::take));
+        let all = self.threads.iter_mut().map(taken);
+        all.filter_map(|(tid, words)| Some((tid, words.filter(|words| !words.is_empty())?))).collect()
     }
 
     /// Returns the nanoseconds since the clock was set.

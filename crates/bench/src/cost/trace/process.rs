@@ -9,8 +9,12 @@ use std::{
 };
 
 use anyhow::Context as _;
+use nix::libc::user_regs_struct;
 
-use super::functions::{self, Function, Image};
+use super::{
+    atomics::{INSTRUCTION_LEN_MAX, Operand},
+    functions::{self, Function, Image},
+};
 
 /// A process whose threads are traced.
 pub(super) struct Process {
@@ -20,6 +24,8 @@ pub(super) struct Process {
     functions: HashMap<u64, Function>,
     /// Whether the instruction at an address is `syscall`; programs do not change.
     is_call: HashMap<u64, bool>,
+    /// What the instruction at an address changes atomically.
+    atomics: HashMap<u64, Option<Operand>>,
 }
 
 /// A file in the memory of a process, or the vDSO.
@@ -34,7 +40,8 @@ impl Process {
     pub(super) fn open(pid: u32) -> anyhow::Result<Self> {
         let path = format!("/proc/{pid}/mem");
         let memory = File::options().read(true).write(true).open(&path).with_context(|| format!("opening {path}"))?;
-        let mut process = Self { pid, memory, functions: HashMap::new(), is_call: HashMap::new() };
+        let mut process =
+            Self { pid, memory, functions: HashMap::new(), is_call: HashMap::new(), atomics: HashMap::new() };
         process.functions = process.find_functions()?;
         Ok(process)
     }
@@ -62,6 +69,18 @@ impl Process {
         };
         self.is_call.insert(address, is_call);
         Ok(is_call)
+    }
+
+    /// Returns the address of the word that the next instruction changes atomically, if it does.
+    pub(super) fn atomic_at(&mut self, regs: &user_regs_struct) -> Option<u64> {
+        let memory = &self.memory;
+        let operand = self.atomics.entry(regs.rip).or_insert_with(|| {
+            let mut bytes = [0; INSTRUCTION_LEN_MAX];
+            // A page may end behind the instruction.
+            let len = memory.read_at(&mut bytes, regs.rip).unwrap_or(0);
+            Operand::of(&bytes[..len])
+        });
+        operand.map(|operand| operand.address(regs))
     }
 
     /// Reads a word of memory.

@@ -1,5 +1,7 @@
 //! One traced thread: a step, and what it counts.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context as _;
 use nix::{
     errno::Errno,
@@ -32,6 +34,8 @@ pub(super) struct Thread {
     call: Option<SystemCall>,
     /// Its next stop is before a system call, not after it.
     is_entering: bool,
+    /// The words that it has changed atomically, if that is recorded.
+    pub(super) atomics: Option<BTreeSet<u64>>,
 }
 
 /// What the thread does.
@@ -74,6 +78,7 @@ impl Thread {
             last_pc: 0,
             call: None,
             is_entering: false,
+            atomics: None,
         }
     }
 
@@ -97,6 +102,9 @@ impl Thread {
             }
         }
         let is_call = process.is_system_call(regs.rip)?;
+        if let Some(atomics) = &mut self.atomics {
+            atomics.extend(process.atomic_at(&regs));
+        }
         // An instruction with a repeat prefix stops once for each time.
         if self.last_pc != regs.rip || is_call {
             match self.in_library {

@@ -50,6 +50,11 @@ impl ByHandle {
         hold.handle().map(|handle| index.hash(handle.type_(), handle.bytes()))
     }
 
+    /// Returns whether inodes have to be indexed.
+    pub(super) fn is_used(&self) -> bool {
+        self.index.is_some()
+    }
+
     pub(super) fn insert(&self, key: u64, nodeid: NodeId) {
         if let Some(index) = &self.index {
             index.lock().insert(key, nodeid);

@@ -44,6 +44,8 @@ pub(super) struct Filesystem {
     /// Known inodes on it.
     inodes: AtomicUsize,
     access: Mutex<Access>,
+    /// An inode on it had no handle when that was needed.
+    takes_handles_at_once: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -98,6 +100,7 @@ impl Filesystems {
                 dev: (stat.stx_dev_major, stat.stx_dev_minor),
                 inodes: AtomicUsize::new(0),
                 access: Mutex::new(Access::Unknown),
+                takes_handles_at_once: AtomicBool::new(false),
             }));
             list.len() - 1
         });
@@ -172,6 +175,25 @@ impl Filesystems {
         }
         self.has_paths.store(true, Relaxed);
         Ok(kept)
+    }
+
+    /// Counts an inode whose handle can be taken and opened later, and returns true, or returns false without counting
+    /// it if that is not certain.
+    pub(super) fn keep_without_handle(&self, id: FsId, descriptors: &Descriptors) -> bool {
+        let fs = self.get(id);
+        fs.inodes.fetch_add(1, AcqRel);
+        // Read after counting: from now on, it stays.
+        let opens_handles = matches!(*fs.access.lock().unwrap_or_else(PoisonError::into_inner), Access::Handles(_));
+        let may_wait = opens_handles && !fs.takes_handles_at_once.load(Relaxed);
+        if !may_wait {
+            self.remove_inode(id, descriptors);
+        }
+        may_wait
+    }
+
+    /// Lets [`Filesystems::keep_without_handle`] refuse from now on.
+    pub(super) fn take_handles_at_once(&self, id: FsId) {
+        self.get(id).takes_handles_at_once.store(true, Relaxed);
     }
 
     /// Opens an inode by its handle. Errors: ESTALE if it is gone, or its mount is no longer open.

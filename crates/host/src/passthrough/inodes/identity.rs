@@ -32,6 +32,8 @@ pub(super) enum Hold {
     Handle(FileHandle),
     /// By its name in a directory, if handles cannot be opened.
     Path(Box<Path>),
+    /// By the entry's descriptor. Its handle is taken before that is closed, and has not been needed so far.
+    Descriptor,
 }
 
 /// The name by which an inode was last found.
@@ -71,6 +73,7 @@ impl Hold {
         match self {
             Self::Handle(handle) => Some(handle),
             Self::Path(path) => path.handle.as_ref(),
+            Self::Descriptor => None,
         }
     }
 }

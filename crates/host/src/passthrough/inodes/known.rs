@@ -19,7 +19,8 @@ use super::{
 };
 use crate::sysfd::{FileHandle, stat};
 
-/// Predicts whether the guest knows the next inode that it looks up, by the last ones.
+/// Predicts by the last outcomes what the next one is: whether the guest knows the inode that it looks up, and whether
+/// it removes the file that it creates.
 #[derive(Debug)]
 pub(super) struct Forecast(AtomicU8);
 
@@ -28,14 +29,19 @@ impl Forecast {
     /// More than one known name after unknown ones: a new directory is a known name for each of its new entries.
     const ENOUGH: u8 = 2;
 
-    fn is_known(&self) -> bool {
+    /// Creates a forecast of what has not happened yet.
+    pub(super) fn of_unlikely() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
+    pub(super) fn is_likely(&self) -> bool {
         self.0.load(Relaxed) >= Self::ENOUGH
     }
 
-    /// Takes note of the outcome of a lookup. Threads may overwrite each other's: it is a guess.
-    pub(super) fn note(&self, was_known: bool) {
+    /// Takes note of an outcome. Threads may overwrite each other's: it is a guess.
+    pub(super) fn note(&self, happened: bool) {
         let before = self.0.load(Relaxed);
-        let after = if was_known { Self::MAX.min(before + 1) } else { before.saturating_sub(1) };
+        let after = if happened { Self::MAX.min(before + 1) } else { before.saturating_sub(1) };
         // At either end, threads only read it.
         if after != before {
             self.0.store(after, Relaxed);
@@ -62,7 +68,7 @@ impl Inodes {
     /// Returns the moment to pass to [`Inodes::count_known`], or `None` if the guest probably does not know the inode
     /// of the next name.
     pub(in crate::passthrough) fn expect_known(&self) -> Option<OpenMoment> {
-        self.forecast.is_known().then(|| self.open_clock.now())
+        self.forecast.is_likely().then(|| self.open_clock.now())
     }
 
     /// Takes note of a name without an inode, which is found without opening anything too.
@@ -95,7 +101,7 @@ impl Inodes {
         match &entry.hold {
             Hold::Path(path) if path.parent != parent || *path.name != *name => return None,
             _ if was_open => return count(&mut locked, key, fs),
-            Hold::Path(_) => return None,
+            Hold::Path(_) | Hold::Descriptor => return None,
             Hold::Handle(_) => {}
         }
         drop(locked);
@@ -118,15 +124,15 @@ mod tests {
     #[test]
     fn the_forecast_follows_the_last_lookups() {
         let forecast = Forecast::default();
-        assert!(forecast.is_known());
+        assert!(forecast.is_likely());
         (0..Forecast::MAX / 2).for_each(|_| forecast.note(false));
-        assert!(!forecast.is_known());
+        assert!(!forecast.is_likely());
         forecast.note(true);
-        assert!(!forecast.is_known(), "one known name among new ones");
+        assert!(!forecast.is_likely(), "one known name among new ones");
         forecast.note(true);
-        assert!(forecast.is_known());
+        assert!(forecast.is_likely());
         (0..100).for_each(|_| forecast.note(true));
         (0..Forecast::MAX - Forecast::ENOUGH).for_each(|_| forecast.note(false));
-        assert!(forecast.is_known(), "a few new names change nothing");
+        assert!(forecast.is_likely(), "a few new names change nothing");
     }
 }

@@ -59,7 +59,7 @@ impl Inodes {
         while at != NodeId::ROOT && names.len() < DEPTH_MAX {
             let shard = self.shard(at);
             match &shard.entries.get(at.0).ok_or(Errno::STALE)?.hold {
-                Hold::Handle(_) => break,
+                Hold::Handle(_) | Hold::Descriptor => break,
                 Hold::Path(path) if path.name.is_empty() => return Err(Errno::NOENT),
                 Hold::Path(path) => {
                     names.push(path.name.clone());
@@ -75,7 +75,15 @@ impl Inodes {
 
     /// Returns the handle by which the inode is kept or recognised, if there is one.
     pub(in crate::passthrough) fn handle(&self, nodeid: NodeId) -> Option<FileHandle> {
-        self.shard(nodeid).entries.get(nodeid.0)?.hold.handle().cloned()
+        let fd = {
+            let shard = self.shard(nodeid);
+            let entry = shard.entries.get(nodeid.0)?;
+            match (&entry.hold, &entry.fd) {
+                (Hold::Descriptor, Some(fd)) => fd.clone(),
+                (hold, _) => return hold.handle().cloned(),
+            }
+        };
+        self.take_handle(nodeid, &fd)
     }
 
     /// Returns the identity of a known inode.

@@ -14,6 +14,7 @@ mod by_handle;
 mod capacity;
 mod filesystems;
 mod identity;
+mod insert_open;
 mod known;
 mod migrated;
 mod observed;
@@ -50,6 +51,7 @@ use crate::{
 use by_handle::ByHandle;
 use filesystems::{Filesystems, Kept};
 use identity::Hold;
+use insert_open::Inserted;
 use known::Forecast;
 use observed::Observed;
 use path_fd::OpenClock;
@@ -88,6 +90,8 @@ pub(super) struct Inodes {
     observed: Option<Observed>,
     open_clock: OpenClock,
     forecast: Forecast,
+    /// Whether files that are created are removed soon.
+    removals: Forecast,
 }
 
 /// An inode with an open descriptor.
@@ -160,6 +164,7 @@ impl Inodes {
             observed: None,
             open_clock,
             forecast: Forecast::default(),
+            removals: Forecast::of_unlikely(),
         })
     }
 
@@ -231,6 +236,10 @@ impl Inodes {
         if let Some(nodeid) = known {
             return Ok(nodeid);
         }
+        let inode_fd = match self.insert_open(shard, identity, (name, file_type(stat)), inode_fd)? {
+            Inserted::As(nodeid) => return Ok(nodeid),
+            Inserted::No(inode_fd) => inode_fd,
+        };
         let kept = self.filesystems.keep(fs, &inode_fd, file_type(stat), &self.proc_fds, &self.descriptors);
         let hold = kept.and_then(|kept| match kept {
             Kept::Handle(handle) => Ok(Hold::Handle(handle)),

@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use transom_wire::NodeId;
+
 use super::{
     Fd, Inodes, lock,
-    shard::{Class, Shard},
+    shard::{Class, Evicted, Shard},
 };
-use crate::Errno;
+use crate::{Errno, sysfd::FileHandle};
 
 impl Inodes {
     /// Runs `open`, which opens a descriptor. If the process or the host has run out of descriptors, closes some and
@@ -54,8 +56,9 @@ impl Inodes {
         }
         for shard in &self.shards {
             let unused = lock(shard).take_unused(Class::Other);
-            self.spare[Class::Other as usize].fetch_sub(unused.len(), Relaxed);
-            unused.iter().for_each(|_| self.descriptors.remove());
+            for evicted in unused {
+                self.close(Class::Other, evicted);
+            }
         }
     }
 
@@ -111,13 +114,63 @@ impl Inodes {
         let first = self.next_victim.fetch_add(1, Relaxed);
         for at in 0..self.shards.len() {
             let mut shard = lock(&self.shards[(first + at) % self.shards.len()]);
-            let Some(fd) = shard.evict(class) else { continue };
+            let Some(evicted) = shard.evict(class) else { continue };
             drop(shard);
-            drop(fd);
-            self.spare[class as usize].fetch_sub(1, Relaxed);
-            self.descriptors.remove();
-            return true;
+            if self.close(class, evicted) {
+                return true;
+            }
         }
         false
+    }
+
+    /// Closes a descriptor that was chosen; returns whether it did. Blocks on the host's file system.
+    fn close(&self, class: Class, evicted: Evicted) -> bool {
+        let fd = match evicted {
+            Evicted::Closed(fd) => Some(fd),
+            Evicted::Needed(key, fd) => {
+                if class == Class::Other {
+                    self.removals.note(false);
+                }
+                match self.handle_of(NodeId(key), &fd) {
+                    Some(handle) => self.shard(NodeId(key)).close_with_handle(key, &fd, handle),
+                    None => {
+                        self.keep_without_handle(class, key);
+                        None
+                    }
+                }
+            }
+        };
+        if fd.is_some() {
+            self.spare[class as usize].fetch_sub(1, Relaxed);
+            self.descriptors.remove();
+        }
+        fd.is_some()
+    }
+
+    /// Takes the handle of an inode that only `fd` led to so far, and keeps it. Blocks on the host's file system.
+    pub(super) fn take_handle(&self, nodeid: NodeId, fd: &Fd) -> Option<FileHandle> {
+        let handle = self.handle_of(nodeid, fd)?;
+        self.shard(nodeid).set_handle(nodeid.0, fd, handle.clone());
+        Some(handle)
+    }
+
+    fn handle_of(&self, nodeid: NodeId, fd: &Fd) -> Option<FileHandle> {
+        let fs = self.shard(nodeid).entries.get(nodeid.0)?.identity.fs;
+        let handle = FileHandle::of(&**fd, self.filesystems.mount(fs)).ok();
+        if handle.is_none() {
+            // Others of this mount may have none either: find out at once.
+            self.filesystems.take_handles_at_once(fs);
+        }
+        handle
+    }
+
+    /// Pins an inode that has no handle, although others of its mount have one.
+    fn keep_without_handle(&self, class: Class, key: u64) {
+        let mut shard = self.shard(NodeId(key));
+        let is_closable = shard.entries.get(key).is_some_and(|entry| entry.fd.is_some() && !entry.is_pinned);
+        if is_closable && self.descriptors.try_pin() {
+            self.spare[class as usize].fetch_sub(1, Relaxed);
+            shard.pin(key);
+        }
     }
 }

@@ -65,6 +65,9 @@ impl Inodes {
                     return None;
                 }
                 self.spare[entry.class() as usize].fetch_sub(1, Relaxed);
+                if matches!(entry.hold, Hold::Descriptor) {
+                    self.removals.note(true);
+                }
                 shard.pin(key);
                 return Some(Pinned { inodes: self, nodeid: NodeId(key), is_kept: false });
             }
@@ -72,6 +75,7 @@ impl Inodes {
             if let Some(Hold::Handle(handle)) = shard.entries.get(key).map(|entry| &entry.hold) {
                 let handle = handle.clone();
                 drop(shard);
+                self.removals.note(true);
                 // The handle opens the entry's inode, whatever the name refers to by now.
                 let fd = self.with_room(|| self.filesystems.open(identity.fs, &handle, REFER)).ok()?;
                 return self.pin(key, fd);
@@ -80,6 +84,12 @@ impl Inodes {
         let fd = self.with_room(|| path::open_beneath(&dir, name, REFER, Mode::empty())).ok()?;
         let key = self.recognise(&fd, &identity)?;
         self.pin(key, fd)
+    }
+
+    /// Returns whether the guest most likely removes what it creates next, so that a descriptor kept since the creation
+    /// is of use.
+    pub(in crate::passthrough) fn expects_removal(&self) -> bool {
+        self.removals.is_likely() && !self.by_handle.is_used()
     }
 
     /// Returns the inode that `stat`, with the fields of [`stat::IDENTITY`], describes, if the guest knows it.

@@ -66,18 +66,19 @@ impl Inodes {
     /// ELOOP for a symbolic link, ENXIO for a FIFO, socket or device: these live in the guest's kernel, and opening
     /// one here could block forever or reach a device of the host.
     pub(crate) fn open(&self, nodeid: NodeId, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let (file_type, by_handle) = {
+        let (file_type, by_handle, kept) = {
             if nodeid == NodeId::ROOT {
-                (self.root.file_type, None)
+                (self.root.file_type, None, Some(self.root.fd.clone()))
             } else {
-                let shard = self.shard(nodeid);
+                let mut shard = self.shard(nodeid);
                 let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
+                let file_type = entry.file_type;
                 match &entry.hold {
                     // Not every file system can open a handle after the last name is gone.
                     Hold::Handle(handle) if !entry.is_pinned => {
-                        (entry.file_type, Some((entry.identity, handle.clone())))
+                        (file_type, Some((entry.identity, handle.clone())), None)
                     }
-                    _ => (entry.file_type, None),
+                    _ => (file_type, None, shard.kept(nodeid.0)),
                 }
             }
         };
@@ -90,8 +91,8 @@ impl Inodes {
             let flags = flags - OFlags::NOFOLLOW;
             return self.with_room(|| self.filesystems.open(identity.fs, &handle, flags));
         }
-        let inode = self.get(nodeid)?;
-        self.with_room(|| self.proc_fds.reopen(&inode.fd, flags))
+        let fd = kept.map_or_else(|| self.reopen(nodeid), Ok)?;
+        self.with_room(|| self.proc_fds.reopen(&fd, flags))
     }
 
     fn way(&self, nodeid: NodeId) -> Result<Way, Errno> {
@@ -106,6 +107,8 @@ impl Inodes {
         Ok(match &entry.hold {
             Hold::Handle(handle) => Way::Handle(entry.identity, handle.clone()),
             Hold::Path(path) => Way::Path(entry.identity, (**path).clone()),
+            // The descriptor is kept, and was found above.
+            Hold::Descriptor => return Err(Errno::STALE),
         })
     }
 

@@ -44,6 +44,16 @@ pub(super) enum Class {
     Other,
 }
 
+/// A descriptor that was chosen to be closed.
+#[derive(Debug)]
+pub(super) enum Evicted {
+    /// It has left its entry.
+    Closed(Fd),
+    /// It is all that leads to the inode with this key, whose handle has to be taken first: see
+    /// [`Shard::close_with_handle`].
+    Needed(u64, Fd),
+}
+
 /// Descriptors in the order in which the clock inspects them.
 #[derive(Debug, Default)]
 struct Clock {
@@ -204,8 +214,8 @@ impl Shard {
         true
     }
 
-    /// Removes the approximately least recently used descriptor of `class`.
-    pub(super) fn evict(&mut self, class: Class) -> Option<Fd> {
+    /// Removes the approximately least recently used descriptor of `class`, unless it is needed.
+    pub(super) fn evict(&mut self, class: Class) -> Option<Evicted> {
         let clock = &mut self.clocks[class as usize];
         // Go around twice: the first round may find every entry fresh.
         for _ in 0..2 * clock.indices.len() {
@@ -216,23 +226,55 @@ impl Shard {
                 clock.hand += 1;
                 continue;
             }
+            if matches!(entry.hold, Hold::Descriptor) {
+                clock.hand += 1;
+                let fd = entry.fd.clone()?;
+                return Some(Evicted::Needed(self.entries.key_at(index)?, fd));
+            }
             let fd = entry.fd.take();
             self.take_place(class, clock_place(index, &self.entries)?);
-            return fd;
+            return fd.map(Evicted::Closed);
         }
         None
     }
 
-    /// Removes all descriptors of `class` that were not used since the last call.
-    pub(super) fn take_unused(&mut self, class: Class) -> Vec<Fd> {
+    /// Has the entry's inode found by `handle`, which was taken from the descriptor `fd`, if that is kept.
+    pub(super) fn set_handle(&mut self, key: u64, fd: &Fd, handle: FileHandle) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && matches!(entry.hold, Hold::Descriptor)
+            && entry.fd.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, fd))
+        {
+            entry.hold = Hold::Handle(handle);
+        }
+    }
+
+    /// Does that, and removes the descriptor unless it was pinned meanwhile.
+    pub(super) fn close_with_handle(&mut self, key: u64, fd: &Fd, handle: FileHandle) -> Option<Fd> {
+        self.set_handle(key, fd, handle);
+        let entry = self.entries.get(key)?;
+        let is_it = entry.fd.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, fd));
+        if !is_it || entry.is_pinned || !matches!(entry.hold, Hold::Handle(_)) {
+            return None;
+        }
+        self.leave_clock(key);
+        self.entries.get_mut(key)?.fd.take()
+    }
+
+    /// Removes all descriptors of `class` that were not used since the last call, and returns them with those that are
+    /// needed, which stay.
+    pub(super) fn take_unused(&mut self, class: Class) -> Vec<Evicted> {
         let mut unused = Vec::new();
         let mut place = 0;
         while let Some(&index) = self.clocks[class as usize].indices.get(place) {
             let Some(entry) = self.entries.value_at_mut(index) else { break };
             if std::mem::take(&mut entry.is_fresh) {
                 place += 1;
+            } else if matches!(entry.hold, Hold::Descriptor) {
+                let fd = entry.fd.clone();
+                unused.extend(self.entries.key_at(index).zip(fd).map(|(key, fd)| Evicted::Needed(key, fd)));
+                place += 1;
             } else {
-                unused.extend(entry.fd.take());
+                unused.extend(entry.fd.take().map(Evicted::Closed));
                 self.take_place(class, place as u32);
             }
         }

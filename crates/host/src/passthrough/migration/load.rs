@@ -328,7 +328,7 @@ impl<'a> Loader<'a> {
         let carried = self.descriptors.open.remove(&fh.0);
         if fs.inodes.get(nodeid)?.file_type == FileType::Directory {
             let stream = match carried {
-                Some(fd) => fs.directory_of(nodeid, fd)?,
+                Some(fd) => fs.directory_of(nodeid, fd)?.used_before(),
                 None => fs.open_directory(nodeid)?,
             };
             fs.handles.adopt_directory(slot, fh, stream);

@@ -10,7 +10,7 @@ use transom_wire::NodeId;
 
 use crate::{
     Errno,
-    passthrough::{Passthrough, dir_stream::BATCH_LEN, inodes::Identity},
+    passthrough::{Passthrough, dir_batch::BATCH_LEN, inodes::Identity},
     sysfd::{FileHandle, path, stat},
 };
 

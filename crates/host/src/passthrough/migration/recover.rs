@@ -163,7 +163,7 @@ impl<'a> Recovery<'a> {
         let nodeid = self.own(id).ok_or(Errno::STALE)?;
         let slot = self.fs.handles.reserve()?;
         if is_directory {
-            self.fs.handles.adopt_directory(slot, fh, self.fs.directory_of(nodeid, fd)?);
+            self.fs.handles.adopt_directory(slot, fh, self.fs.directory_of(nodeid, fd)?.used_before());
         } else {
             self.fs.handles.adopt_file(slot, fh, nodeid, fd);
         }

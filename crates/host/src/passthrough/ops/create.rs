@@ -15,6 +15,7 @@ use crate::{
     passthrough::{
         Passthrough,
         creator::{permissions, remove_again},
+        gate::Stopwatch,
         inodes::{Inode, InodeFd},
         ops::open::open_out,
     },
@@ -74,13 +75,17 @@ impl Passthrough {
                 Ok(fd) => {
                     self.journal_step("done");
                     self.label(ctx, &fd).inspect_err(|_| remove_again(dir, name, AtFlags::empty()))?;
-                    let entry = self.admit(parent, dir, name, InodeFd::Borrowed(fd.as_fd()))?;
+                    let inode_fd = match self.path_fd_of_new(&fd) {
+                        Some(path_fd) => InodeFd::Owned(path_fd),
+                        None => InodeFd::Borrowed(fd.as_fd()),
+                    };
+                    let entry = self.admit(parent, dir, name, inode_fd)?;
                     return Ok((entry, fd));
                 }
                 Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => {}
                 Err(errno) => return Err(errno),
             }
-            let entry = match self.entry_of(parent, dir, name, BlockingMode::MayBlock) {
+            let entry = match self.entry_of(parent, dir, name, BlockingMode::MayBlock, &mut Stopwatch::default()) {
                 Err(Errno::NOENT) => continue,
                 entry => entry?,
             };
@@ -112,12 +117,19 @@ impl Passthrough {
         name: &[u8],
         arg: &CreateIn,
     ) -> Result<(EntryOut, OwnedFd), Errno> {
-        let entry = self.entry_of(parent, dir, name, BlockingMode::MayBlock)?;
+        let entry = self.entry_of(parent, dir, name, BlockingMode::MayBlock, &mut Stopwatch::default())?;
         let nodeid = NodeId::from(entry.nodeid);
         let opened = self.open_inode(nodeid, OFlags::from_bits_retain(arg.flags.get()) - OFlags::TRUNC);
         let labelled = opened.and_then(|fd| self.label(ctx, &fd).map(|()| fd));
         let fd = labelled.inspect_err(|_| self.forget(nodeid, 1))?;
         Ok((entry, fd))
+    }
+
+    /// Opens a file that was created just now as `fd` once more, for the inode to keep, if the guest most likely
+    /// removes it soon: then neither its handle is needed nor another descriptor.
+    fn path_fd_of_new(&self, fd: &OwnedFd) -> Option<OwnedFd> {
+        let pays = self.journal.is_none() && self.inodes.expects_removal();
+        if pays { self.proc_fds.reopen(fd, OFlags::PATH).ok() } else { None }
     }
 
     fn create_new(&self, ctx: &Context<'_>, dir: &Inode, name: &[u8], arg: &CreateIn) -> Result<OwnedFd, Errno> {

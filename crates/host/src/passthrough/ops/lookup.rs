@@ -17,6 +17,7 @@ use crate::{
     passthrough::{
         Passthrough,
         attr::seconds,
+        gate::Stopwatch,
         inodes::{FsId, Inode, InodeFd, file_type},
         validity::attribute_validity,
     },
@@ -31,7 +32,7 @@ impl Serve<Lookup> for Passthrough {
     fn serve(&self, call: Call<'_, Lookup>) -> Result<EntryOut, Errno> {
         let (parent, name) = (call.nodeid, call.name);
         let dir = self.inodes.get(parent)?;
-        match self.entry_of(parent, &dir, name.as_bytes(), call.ctx.blocking) {
+        match self.entry_of(parent, &dir, name.as_bytes(), call.ctx.blocking, &mut Stopwatch::default()) {
             Err(Errno::NOENT) if !self.config.absent_names.is_zero() => Ok(self.absent()),
             outcome => outcome,
         }
@@ -39,16 +40,18 @@ impl Serve<Lookup> for Passthrough {
 }
 
 impl Passthrough {
-    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup. Errors: ENOENT also if it is hidden.
+    /// Looks up `name` in `dir`, whose nodeid is `parent`, and counts the lookup. `watch` measures how long the host
+    /// takes. Errors: ENOENT also if it is hidden.
     pub(in crate::passthrough) fn entry_of(
         &self,
         parent: NodeId,
         dir: &Inode,
         name: &[u8],
         blocking: BlockingMode,
+        watch: &mut Stopwatch,
     ) -> Result<EntryOut, Errno> {
         self.check_visible(dir, name)?;
-        if let Some(outcome) = self.known_entry(parent, dir, name, blocking) {
+        if let Some(outcome) = self.known_entry(parent, dir, name, blocking, watch) {
             return outcome;
         }
         let fd = self.refer(dir, name, blocking).inspect_err(|&errno| {
@@ -67,6 +70,7 @@ impl Passthrough {
         dir: &Inode,
         name: &[u8],
         blocking: BlockingMode,
+        watch: &mut Stopwatch,
     ) -> Option<Result<EntryOut, Errno>> {
         // These are refused, or lead out of the share.
         if matches!(name, b"." | b"..") {
@@ -76,7 +80,7 @@ impl Passthrough {
         let stat = || stat::statx_at(&dir.fd, name, stat::IDENTITY);
         let stat = match blocking {
             BlockingMode::MayBlock => stat(),
-            BlockingMode::MustNotBlock => self.lookup_gate.pass(stat)?,
+            BlockingMode::MustNotBlock => self.lookup_gate.pass_next(watch, stat)?,
         };
         let stat = match stat {
             Ok(stat) => stat,

@@ -47,6 +47,8 @@ fn a_descriptor_that_was_opened_after_the_attributes_proves_nothing() {
         let nodeid = guest.walk("file").unwrap();
         let late = inodes.expect_known().unwrap();
         let known = |moment| inodes.count_known(ROOT, &root, b"file", &stat, moment).map(|known| known.nodeid);
+        assert_eq!(known(early), None, "only a descriptor leads to it, and that is newer");
+        inodes.handle(nodeid);
         // By handle, the name is looked up again.
         assert_eq!(known(early), inodes.holds_handles().then_some(nodeid));
         assert_eq!(known(late), Some(nodeid));

@@ -15,6 +15,7 @@ mod known_test;
 mod locks_test;
 mod migration_test;
 mod names_test;
+mod needed_descriptors_test;
 mod observed_test;
 mod quota_model_test;
 mod quota_test;
