@@ -16,6 +16,7 @@ use transom_host::{
     journal::{Journal, QueueSlots},
     metrics::MetricsServer,
     migration,
+    notifications::Notifications,
     passthrough::{self, Dax, Passthrough},
     server::Server,
     sysfd::ProcFds,
@@ -37,8 +38,10 @@ use crate::{
 /// Serves the share until the front end disconnects, or indefinitely with `--keep-serving`. Blocks.
 pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let events = started.changes.as_ref().is_some_and(Changes::are_announced);
+    let notifications = notifications(&started)?;
     let observe_directories = started.changes.as_ref().and_then(Changes::directories);
-    let config = passthrough::Config { events, observe_directories, ..file_system_config(options, started.guest_fds)? };
+    let basic = file_system_config(options, started.guest_fds)?;
+    let config = passthrough::Config { events, notifications: notifications.clone(), observe_directories, ..basic };
     let monitor = Arc::new(Monitor::default());
     let proc_fds = ProcFds::from(started.proc_self_fd);
     let group = started.group.as_ref().map(|file| Group::join(file, &started.root, &proc_fds)).transpose()?;
@@ -82,8 +85,13 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
         }
         None => Some(backend::MIGRATION_IDLE_MAX),
     };
-    let config =
-        BackendConfig { versions, migration, journal, ..backend_config(options, window.map(|(window, _)| window)) };
+    let config = BackendConfig {
+        versions,
+        notifications,
+        migration,
+        journal,
+        ..backend_config(options, window.map(|(window, _)| window))
+    };
     let pending = match &left {
         Some(_) => take_pending(&started.listener).context("cannot take connections")?,
         None => Vec::new(),
@@ -97,6 +105,12 @@ pub fn serve(options: &Options, started: Started) -> anyhow::Result<()> {
     let served = backend::serve(started.listener, server, &config, &monitor);
     started.traces.remove();
     served
+}
+
+/// Returns where changes wait for a guest that is told of them.
+fn notifications(started: &Started) -> anyhow::Result<Option<Arc<Notifications>>> {
+    let notifies = started.changes.as_ref().is_some_and(Changes::are_notified);
+    Ok(notifies.then(Notifications::new).transpose().context("cannot create an event")?.map(Arc::new))
 }
 
 /// Accepts the connections that were meant for the process that died. They are closed once the supervisor has been told
@@ -159,6 +173,7 @@ fn backend_config(options: &Options, window: Option<Arc<Window>>) -> BackendConf
         pool_threads: workers.thread_pool_size,
         window,
         versions: None,
+        notifications: None,
         keep_serving: options.socket.keep_serving,
         ownership: Arc::default(),
         migration: None,

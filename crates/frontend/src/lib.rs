@@ -32,6 +32,8 @@ use ring::Ring;
 use wake::{Wake, WakeKind};
 use window::{Rules, Window};
 
+/// VIRTIO_FS_F_NOTIFICATION.
+pub const NOTIFICATION: u64 = 1;
 /// VIRTIO_RING_F_INDIRECT_DESC.
 const INDIRECT_DESC: u64 = 1 << 28;
 /// VIRTIO_RING_F_EVENT_IDX.
@@ -58,6 +60,8 @@ pub struct Options {
     pub acknowledged: bool,
     /// Use the window if the back end has one, with the behaviour that these rules describe.
     pub window: Option<Rules>,
+    /// Use the notification queue if the back end has one.
+    pub notifications: bool,
 }
 
 impl Default for Options {
@@ -70,6 +74,7 @@ impl Default for Options {
             ram_bytes: 16 << 20,
             acknowledged: true,
             window: None,
+            notifications: false,
         }
     }
 }
@@ -109,8 +114,9 @@ impl FrontEnd {
         let offered = channel.ask_u64(request::GET_FEATURES)?;
         ensure!(offered & VERSION_1 != 0, "the back end offers {offered:#x}, without VERSION_1");
         ensure!(offered & PROTOCOL_FEATURES != 0, "the back end offers {offered:#x}, without PROTOCOL_FEATURES");
-        let ring_features = [(options.event_idx, EVENT_IDX), (options.indirect, INDIRECT_DESC)];
-        let wanted = ring_features.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(0, |all, (_, bit)| all | bit);
+        let choices =
+            [(options.event_idx, EVENT_IDX), (options.indirect, INDIRECT_DESC), (options.notifications, NOTIFICATION)];
+        let wanted = choices.into_iter().filter(|(is_wanted, _)| *is_wanted).fold(0, |all, (_, bit)| all | bit);
         let features = offered & (VERSION_1 | PROTOCOL_FEATURES | wanted);
 
         let protocol_features = channel.ask_u64(request::GET_PROTOCOL_FEATURES)?;

@@ -95,6 +95,21 @@ pub trait Channel: Send + Sync {
     /// Returns the device's shared memory region with this id, if it has one.
     fn shm_region(&self, id: u8) -> Option<ShmRegion>;
 
+    /// Returns the length of the longest notification, or `None` without a notification queue.
+    fn notification_len_max(&self) -> Option<usize> {
+        None
+    }
+
+    /// Takes the device's next notification into `to`, as [`Self::notification_len_max`] long, and returns its length.
+    /// Returns `None` if none has come by `deadline_ns` of the platform's clock.
+    ///
+    /// Blocks. The device fills as many buffers as the driver has provided, and each is provided again once it is taken
+    /// here, so the device decides what becomes of notifications that nobody takes.
+    fn notification(&self, to: &mut [u8], deadline_ns: Option<u64>) -> Result<Option<usize>, ChannelError> {
+        let _ = (to, deadline_ns);
+        Err(ChannelError::Broken("it has no notification queue"))
+    }
+
     /// Returns whether the device is known to have failed or to be gone. Takes no lock and does not block.
     fn is_gone(&self) -> bool {
         false

@@ -3,7 +3,7 @@
 //! [`server`] turns each request into one call of a [`server::FileSystem`]; [`passthrough`] is the file system that
 //! serves a directory; [`window`] shows the guest the host's page cache; [`migration`] has the format in which a
 //! session is carried over to another daemon, [`journal`] what survives a process that is killed, [`survival`] which
-//! features go together with either.
+//! features go together with either, [`notifications`] what waits for a guest that is told of changes.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -16,6 +16,7 @@ pub mod journal;
 mod locks;
 pub mod metrics;
 pub mod migration;
+pub mod notifications;
 pub mod passthrough;
 pub mod replay;
 pub mod server;

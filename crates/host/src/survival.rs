@@ -26,6 +26,8 @@ pub enum Feature {
     Overlay,
     /// Changes of the host are announced to an agent in the guest.
     Events,
+    /// Changes of the host are told over the notification queue.
+    Notifications,
     /// Changes of the host are counted.
     HostChanges,
     /// A coherence group.
@@ -103,6 +105,13 @@ pub const TABLE: &[Row] = &[
         migration: Refused("what the agent knows does not travel"),
         upgrade: Refused("what the agent knows does not travel"),
         restart: Excluded("the journal does not record what the agent knows"),
+    },
+    Row {
+        feature: Feature::Notifications,
+        option: "--notification-queue",
+        migration: Refused("changes that the guest has not been told do not travel"),
+        upgrade: Refused("changes that the guest has not been told do not travel"),
+        restart: Excluded("the journal does not record what the guest has been told"),
     },
     Row {
         feature: Feature::HostChanges,

@@ -160,30 +160,8 @@ impl<'a> Writer<'a> {
 
     /// Appends `change` and returns true, or returns false if it does not fit. An empty announcement has room for any.
     pub fn push(&mut self, change: &Change<'_>) -> bool {
-        let (Ok(name_len), Ok(new_name_len)) = (u8::try_from(change.name.len()), u8::try_from(change.new_name.len()))
-        else {
-            return false;
-        };
-        let head = ChangeHead {
-            parent: change.parent.into(),
-            new_parent: change.new_parent.into(),
-            kind: change.kind as u8,
-            file_type: change.file_type,
-            name_len,
-            new_name_len,
-            padding: 0.into(),
-        };
-        let parts: [&[u8]; 3] = [head.as_bytes(), change.name, change.new_name];
-        let end = self.used + padded_len(change.name.len() + change.new_name.len());
-        if end > EXCHANGE_LEN {
-            return false;
-        }
-        let mut at = self.used;
-        for part in parts {
-            self.to[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        self.used = end;
+        let Some(len) = put_change(&mut self.to[self.used..], change) else { return false };
+        self.used += len;
         self.count += 1;
         true
     }
@@ -206,8 +184,29 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// Writes `change` to the beginning of `to`, which is zeroed. Returns its length, or `None` if it does not fit.
+pub(crate) fn put_change(to: &mut [u8], change: &Change<'_>) -> Option<usize> {
+    let head = ChangeHead {
+        parent: change.parent.into(),
+        new_parent: change.new_parent.into(),
+        kind: change.kind as u8,
+        file_type: change.file_type,
+        name_len: u8::try_from(change.name.len()).ok()?,
+        new_name_len: u8::try_from(change.new_name.len()).ok()?,
+        padding: 0.into(),
+    };
+    let to = to.get_mut(..padded_len(change.name.len() + change.new_name.len()))?;
+    let parts: [&[u8]; 3] = [head.as_bytes(), change.name, change.new_name];
+    let mut at = 0;
+    for part in parts {
+        to[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    Some(to.len())
+}
+
 /// Returns the length of a change with names of `names_len` bytes in all.
-fn padded_len(names_len: usize) -> usize {
+pub(crate) const fn padded_len(names_len: usize) -> usize {
     (size_of::<ChangeHead>() + names_len).next_multiple_of(8)
 }
 
@@ -244,7 +243,7 @@ impl<'a> Iterator for Changes<'a> {
     }
 }
 
-fn take_change<'a>(from: &mut &'a [u8]) -> Result<Change<'a>, Malformed> {
+pub(crate) fn take_change<'a>(from: &mut &'a [u8]) -> Result<Change<'a>, Malformed> {
     let (head, _) = ChangeHead::read_from_prefix(from).map_err(|_| Malformed)?;
     let (name_len, new_name_len) = (usize::from(head.name_len), usize::from(head.new_name_len));
     let (bytes, rest) = from.split_at_checked(padded_len(name_len + new_name_len)).ok_or(Malformed)?;

@@ -5,7 +5,8 @@
 //! alignment; its size is asserted beside it. [`ops`] has one file for the structures of each operation. Shared
 //! structures are in [`header`], [`attr`], [`dirent`], [`extension`] and [`acl`]; [`backing`] has the ioctls of the
 //! device file, [`linux`] the flags of system calls that messages carry, [`window`] the units of DAX, and [`agent`] the
-//! channel to the agent in a guest. Nothing here does input or output, allocates, or depends on a host or a guest.
+//! channel to the agent in a guest, and [`notification`] what the notification queue carries. Nothing here does input
+//! or output, allocates, or depends on a host or a guest.
 //!
 //! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
 
@@ -25,6 +26,7 @@ pub mod ids;
 pub mod limits;
 pub mod linux;
 pub mod name;
+pub mod notification;
 pub mod opcode;
 pub mod operation;
 pub mod ops;

@@ -4,20 +4,25 @@ use std::{
     fs::File,
     io,
     num::NonZero,
-    os::fd::{AsRawFd, OwnedFd},
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    os::fd::{AsFd as _, AsRawFd, OwnedFd},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use rustix::event::{EventfdFlags, eventfd};
 use transom_host::{
     journal::QueueSlots,
+    notifications::Notifications,
     server::{FileSystem, Server},
     window::Window,
 };
 use transom_polling::PollerLimit;
 use transom_wire::{
-    config::Config,
+    config::{Config, FEATURE_NOTIFICATION, NotifyingConfig, QUEUE_NOTIFICATION},
+    notification,
     window::{VERSIONS_ID, WINDOW_ID},
 };
 use vhost::vhost_user::{
@@ -62,7 +67,7 @@ const HIPRIO: usize = 0;
 /// One virtio-fs device, for as long as one front end is connected.
 pub(super) struct Device<F: FileSystem + 'static> {
     server: Arc<Server<F>>,
-    config: Option<Config>,
+    config: Option<NotifyingConfig>,
     queues: Vec<Arc<Queue<F>>>,
     /// Each is locked only by the queue's own thread.
     workers: Vec<Mutex<WorkerState>>,
@@ -74,6 +79,9 @@ pub(super) struct Device<F: FileSystem + 'static> {
     window: Option<Arc<Window>>,
     versions: Option<VersionsRegion>,
     offer: Offer,
+    notifications: Option<Arc<Notifications>>,
+    /// The driver has accepted VIRTIO_FS_F_NOTIFICATION: queue 1 is for notifications.
+    notifies: AtomicBool,
     /// The guest's memory as requests may use it; the vhost crate's copy is not restricted: see
     /// [`Device::update_memory`].
     memory: Memory,
@@ -90,7 +98,8 @@ pub(super) struct Device<F: FileSystem + 'static> {
 impl<F: FileSystem + 'static> Device<F> {
     pub(super) fn new(server: Arc<Server<F>>, config: &BackendConfig, monitor: &Arc<Monitor>) -> io::Result<Self> {
         let memory = Memory::new(GuestRam::new());
-        let queue_count = 1 + usize::from(config.request_queues);
+        // A driver that does not accept the notification queue numbers its queues as ever.
+        let queue_count = 1 + usize::from(config.notifications.is_some()) + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
         let log = Arc::new(DirtyLog::default());
         let attempts = Arc::new(Attempts::default());
@@ -124,12 +133,17 @@ impl<F: FileSystem + 'static> Device<F> {
         let view: Weak<Pool<_>> = Arc::downgrade(&pool);
         monitor.watch(queues.iter().map(|queue| queue.in_flight.clone()), view);
         Ok(Self {
-            config: config.tag.map(|tag| Config { tag, num_request_queues: u32::from(config.request_queues).into() }),
+            config: config.tag.map(|tag| NotifyingConfig {
+                config: Config { tag, num_request_queues: u32::from(config.request_queues).into() },
+                notify_buf_size: (notification::BUF_LEN as u32).into(),
+            }),
             queues,
             requests: Mutex::default(),
             window: config.window.clone(),
             versions: config.versions.clone(),
             offer: Offer::default(),
+            notifications: config.notifications.clone(),
+            notifies: false.into(),
             memory: memory.clone(),
             log: log.clone(),
             migration: config.migration,
@@ -151,7 +165,35 @@ impl<F: FileSystem + 'static> Device<F> {
         self.handlers.get_or_init(|| handlers.iter().map(Arc::downgrade).collect());
         handlers.iter().try_for_each(|handler| {
             handler.register_listener(self.exit.as_raw_fd(), EventSet::IN, self.exit_number().into())
-        })
+        })?;
+        if let (Some(notifications), Some(handler)) = (&self.notifications, handlers.get(QUEUE_NOTIFICATION)) {
+            let ready = notifications.as_fd().as_raw_fd();
+            handler.register_listener(
+                ready,
+                EventSet::IN | EventSet::EDGE_TRIGGERED,
+                self.notification_number().into(),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Returns the event number of the notification queue's thread when a notification waits.
+    fn notification_number(&self) -> u16 {
+        self.kick_number() + 1
+    }
+
+    /// Begins or ends to use queue 1 for notifications.
+    fn set_notifies(&self, notifies: bool) {
+        if let Some(notifications) = &self.notifications {
+            self.notifies.store(notifies, Ordering::Release);
+            notifications.want(notifies);
+        }
+    }
+
+    /// Returns what queue `index` tells the guest, if it is the notification queue.
+    fn notifications_of(&self, index: usize) -> Option<&Notifications> {
+        let is_for_them = index == QUEUE_NOTIFICATION && self.notifies.load(Ordering::Acquire);
+        self.notifications.as_deref().filter(|_| is_for_them)
     }
 
     /// Ends the queues' threads even if the guest keeps its rings full, and drops requests that have not begun.
@@ -184,6 +226,7 @@ impl<F: FileSystem + 'static> Device<F> {
     /// Waits for the requests in flight and ends the session. Must be called after the queues' threads have ended.
     pub(super) fn shut_down(&self) {
         self.state.abandon();
+        self.set_notifies(false);
         self.drain();
         if let Some(window) = &self.window {
             window.disconnect();
@@ -241,12 +284,14 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             | 1 << VIRTIO_RING_F_EVENT_IDX
             | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
             | self.access_platform.offered()
+            | if self.notifications.is_some() { FEATURE_NOTIFICATION } else { 0 }
             | if self.migration.is_some() { VhostUserVirtioFeatures::LOG_ALL.bits() } else { 0 }
     }
 
     /// The front end switches the dirty log on and off by negotiating anew.
     fn acked_features(&self, features: u64) {
         AccessPlatform::check(features);
+        self.set_notifies(features & FEATURE_NOTIFICATION != 0);
         self.log.switch(features & VhostUserVirtioFeatures::LOG_ALL.bits() != 0, &self.memory.memory());
     }
 
@@ -344,7 +389,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
         let Some(config) = &self.config else { return Vec::new() };
         let (offset, size) = (offset as usize, size as usize);
-        let bytes = config.as_bytes();
+        let bytes = if self.notifications.is_some() { config.as_bytes() } else { config.config.as_bytes() };
         bytes.get(offset..offset.saturating_add(size)).unwrap_or_default().to_vec()
     }
 
@@ -379,6 +424,7 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
     /// begun are dropped.
     fn reset_device(&self) {
         self.attempts.give_up();
+        self.set_notifies(false);
         self.queues.iter().for_each(|queue| queue.give_up());
         self.drain();
         if let Some(window) = &self.window {
@@ -395,7 +441,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         if device_event == self.exit_number() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        let is_edge = device_event == self.kick_number();
+        let is_ready = device_event == self.notification_number();
+        let is_edge = is_ready || device_event == self.kick_number();
         let index = if is_edge { 0 } else { usize::from(device_event) };
         if let (Some(vring), Some(queue), Some(worker)) =
             (vrings.get(index), self.queues.get(thread_id), self.workers.get(thread_id))
@@ -404,7 +451,16 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 self.watch_edges(vring, thread_id);
                 queue.free_dropped();
             }
+            let notifications = self.notifications_of(thread_id);
+            if is_ready && notifications.is_none() {
+                return Ok(());
+            }
             let begun = queue.begin(vring);
+            if let Some(notifications) = notifications {
+                let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+                queue.notify(vring, notifications, &mut worker);
+                return Ok(());
+            }
             if begun.is_some()
                 && let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO)
             {

@@ -6,7 +6,8 @@
 //! [`pool`], together with their memory ([`spares`]). [`poll`] decides how long a worker polls its ring before it
 //! sleeps, [`monitor`] counts, [`dirty_log`] marks written memory for a migration, [`again`] serves what a dead
 //! process has left in flight, [`device_state`] transfers the session's state unless the guest goes on here
-//! ([`attempt`]), and [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside the
+//! ([`attempt`]), [`notify`] tells the guest of changes over the notification
+//! queue, and [`shmem`] requests mappings from the front end. Locks: a vring's mutex (inside the
 //! vhost-user-backend crate), within which those of [`in_flight`], [`dirty_log`] and [`attempt`] may be taken; none is
 //! held while a request is served.
 
@@ -23,6 +24,7 @@ mod in_flight;
 mod memory;
 mod monitor;
 mod next;
+mod notify;
 mod poll;
 mod pool;
 mod queue;
@@ -49,6 +51,7 @@ use rustix::io::Errno;
 use tracing::{debug, info, warn};
 use transom_host::{
     journal::Journal,
+    notifications::Notifications,
     server::{FileSystem, Server},
     window::Window,
 };
@@ -88,6 +91,8 @@ pub struct BackendConfig {
     pub pool_threads: usize,
     /// The version table to offer, for a file system that stamps its changes.
     pub versions: Option<VersionsRegion>,
+    /// The changes to tell the guest over a notification queue, if one is offered.
+    pub notifications: Option<Arc<Notifications>>,
     /// The window to offer, for file systems that map files.
     pub window: Option<Arc<Window>>,
     /// Listen again after a front end disconnects.

@@ -325,7 +325,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 }
 
 /// Notifies the driver of all chains that are back on the ring, if it asked for that.
-fn notify_driver(view: &MemoryView<'_>, vring: &Vring) {
+pub(super) fn notify_driver(view: &MemoryView<'_>, vring: &Vring) {
     if let Err(error) = vring.notify_driver(view) {
         tracing::warn!(%error, "cannot notify the guest");
     }

@@ -42,6 +42,8 @@ pub struct Changes {
     /// For the group: which inodes changes are about.
     numbers: Option<InodeNumbers>,
     announces: bool,
+    /// Whether the guest is told over its notification queue.
+    notifies: bool,
     /// Whether the metrics have all changes, and not only those that this daemon stamps.
     counts: bool,
 }
@@ -50,6 +52,11 @@ impl Changes {
     /// Returns whether the agent of the guest is told.
     pub fn are_announced(&self) -> bool {
         self.announces
+    }
+
+    /// Returns whether the guest is told over its notification queue.
+    pub fn are_notified(&self) -> bool {
+        self.notifies
     }
 
     /// Returns what has to be told of each directory that the guest knows, unless the whole file system is observed.
@@ -64,8 +71,8 @@ impl Changes {
 ///
 /// Changes are mandatory and cannot be observed.
 pub(crate) fn open(options: &Options) -> anyhow::Result<Option<Watch>> {
-    let (counts, events) = (options.host_changes, options.share.events);
-    if counts == HostChanges::Never && events == Events::Never {
+    let (counts, events, notifies) = (options.host_changes, options.share.events, options.share.notification_queue);
+    if counts == HostChanges::Never && events == Events::Never && !notifies {
         return Ok(None);
     }
     match open_share(options) {
@@ -81,6 +88,9 @@ pub(crate) fn open(options: &Options) -> anyhow::Result<Option<Watch>> {
 fn unobserved<T>(options: &Options, error: anyhow::Error) -> anyhow::Result<Option<T>> {
     match (options.share.events, options.host_changes) {
         (Events::Always, _) => return Err(error.context("--events cannot observe the share")),
+        _ if options.share.notification_queue => {
+            return Err(error.context("--notification-queue cannot observe the share"));
+        }
         (_, HostChanges::Mandatory) => return Err(error.context("--host-changes mandatory")),
         (_, HostChanges::Prefer) => warn!("changes on the host go unnoticed: {error:#}"),
         (_, HostChanges::Auto) => info!("changes on the host are not stamped: {error:#}"),
@@ -99,8 +109,9 @@ fn open_share(options: &Options) -> anyhow::Result<Watch> {
         .with_context(|| format!("cannot open {}", path.display()))?;
     anyhow::ensure!(is_directory(&share)?, "the share is a single file");
     // Only the guest is content with what happens in directories that it knows.
-    let weakest = match (options.host_changes, options.share.events) {
-        (HostChanges::Never | HostChanges::Auto, Events::Always | Events::Auto) => Strength::Directories,
+    let tells_guest = options.share.events != Events::Never || options.share.notification_queue;
+    let weakest = match options.host_changes {
+        HostChanges::Never | HostChanges::Auto if tells_guest => Strength::Directories,
         _ => Strength::FileSystem,
     };
     Ok(Watch::open(share, &watch::Options { weakest, ..watch::Options::default() })?)
@@ -116,11 +127,12 @@ fn is_directory(share: &OwnedFd) -> io::Result<bool> {
 ///
 /// Changes are mandatory, and the handles of the share cannot be opened.
 pub(crate) fn prepare(watch: Watch, root: impl AsFd, options: &Options) -> anyhow::Result<Option<Changes>> {
+    let (announces, notifies) = (options.share.events != Events::Never, options.share.notification_queue);
     if watch.strength() == Strength::Directories {
         if options.host_changes == HostChanges::Auto {
             info!("changes on the host are not stamped: this needs CAP_SYS_ADMIN");
         }
-        return Ok(Some(Changes { watch, tree: None, numbers: None, announces: true, counts: false }));
+        return Ok(Some(Changes { watch, tree: None, numbers: None, announces, notifies, counts: false }));
     }
     let found = Tree::new(&root).and_then(|tree| Ok((tree, InodeNumbers::new(&root)?)));
     match found.map_err(io::Error::from).context("cannot open the file handles of the share") {
@@ -128,7 +140,8 @@ pub(crate) fn prepare(watch: Watch, root: impl AsFd, options: &Options) -> anyho
             watch,
             tree: (options.host_changes != HostChanges::Never).then_some(tree),
             numbers: options.cache.coherence_group.is_some().then_some(numbers),
-            announces: options.share.events != Events::Never,
+            announces,
+            notifies,
             counts: matches!(options.host_changes, HostChanges::Prefer | HostChanges::Mandatory),
         })),
         Err(error) => unobserved(options, error),
@@ -145,10 +158,11 @@ pub(crate) fn start(
     server: &Arc<Server<Passthrough>>,
     monitor: &Arc<Monitor>,
 ) -> anyhow::Result<Watcher> {
-    let Changes { watch, tree, numbers, announces, counts } = changes;
-    let reads_all = announces || counts;
+    let Changes { watch, tree, numbers, announces, notifies, counts } = changes;
+    let tells_guest = announces || notifies;
+    let reads_all = tells_guest || counts;
     let stamps = tree.as_ref().and(numbers).map(|numbers| Stamps::new(numbers, server.clone(), reads_all));
-    let announced = announces.then(|| server.clone());
+    let announced = tells_guest.then(|| server.clone());
     let observer = Observer { tree, monitor: monitor.clone(), server: announced, stamps, reads_all };
     Watcher::start(watch, None, observer).context("cannot start the thread that observes the share")
 }
@@ -214,8 +228,8 @@ impl Consumer for Observer {
         if let Some(stamps) = &self.stamps {
             stamps.lost();
         }
-        if let Some(replays) = self.server.as_ref().and_then(|server| server.file_system().replays()) {
-            replays.overflow();
+        if let Some(server) = &self.server {
+            server.file_system().host_changes_lost();
         }
     }
 
@@ -224,8 +238,8 @@ impl Consumer for Observer {
         if let Some(stamps) = &self.stamps {
             stamps.end();
         }
-        if let Some(replays) = self.server.as_ref().and_then(|server| server.file_system().replays()) {
-            replays.end();
+        if let Some(server) = &self.server {
+            server.file_system().host_changes_end();
         }
     }
 }

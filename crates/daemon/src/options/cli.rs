@@ -120,7 +120,8 @@ pub(crate) struct SocketArgs {
     /// Let the guest go on if the daemon is killed or crashes
     ///
     /// Another process takes over what is open, locked and in flight. After three deaths within ten seconds the daemon
-    /// ends. Excludes --dax-window, --coherence-group, --events, --host-changes, --overlay and --quota; the daemon can
+    /// ends. Excludes --dax-window, --coherence-group, --events, --notification-queue, --host-changes, --overlay and
+    /// --quota; the daemon can
     /// then be neither upgraded nor migrated.
     #[arg(long)]
     pub(crate) resilient: bool,
@@ -211,6 +212,14 @@ pub(crate) struct ShareArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = EVENTS_VALIDITY.as_secs() as u32)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=86400))]
     pub(crate) events_validity: u32,
+
+    /// Tell the guest of changes that others make on this host, over virtio's notification queue
+    ///
+    /// Offers VIRTIO_FS_F_NOTIFICATION, for guests of the library that ask for it. Linux does not, and is served as
+    /// without it, except that the device has one queue more. What is observed is as with --events. Needs --tag: the
+    /// driver reads the size of a notification from the daemon's configuration space.
+    #[arg(long)]
+    pub(crate) notification_queue: bool,
 
     /// Show each file system mounted below the shared directory with its own device number [default]
     #[arg(long)]

@@ -156,6 +156,8 @@ pub struct ShareOptions {
     pub announce_submounts: bool,
     /// Whether changes of the host are announced to an agent in the guest.
     pub events: Events,
+    /// Whether the guest is told of changes of the host over a notification queue.
+    pub notification_queue: bool,
     /// How long names and attributes stay valid while an agent keeps up.
     pub events_validity: Duration,
     /// What the guest does not see.

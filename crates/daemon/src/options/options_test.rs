@@ -196,6 +196,7 @@ fn an_overlay_is_refused_with_what_excludes_it() {
         ("--sandbox chroot", "--sandbox namespace"),
         ("--readonly", "--readonly"),
         ("--events", "--events"),
+        ("--notification-queue --tag t", "--notification-queue"),
         ("--coherence-group g", "--coherence-group"),
         ("--host-changes prefer", "--host-changes"),
         ("--upgradable", "--upgradable"),
@@ -207,6 +208,13 @@ fn an_overlay_is_refused_with_what_excludes_it() {
 }
 
 #[test]
+fn a_notification_queue_needs_a_tag() {
+    assert!(serve(&format!("{BASE} --notification-queue --tag t")).share.notification_queue);
+    let error = refused(&format!("{BASE} --notification-queue"));
+    assert!(error.to_string().contains("--tag"), "{error}");
+}
+
+#[test]
 fn what_a_journal_does_not_record_excludes_resilience() {
     let socket = serve(&format!("{BASE} --resilient")).socket;
     assert!(socket.resilient && socket.upgradable);
@@ -215,6 +223,7 @@ fn what_a_journal_does_not_record_excludes_resilience() {
         "--coherence-group g",
         "--events",
         "--events=auto",
+        "--notification-queue --tag t",
         "--host-changes prefer",
         "--overlay /layers",
         "--quota 1M",

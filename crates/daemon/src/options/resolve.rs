@@ -96,6 +96,11 @@ fn check(cli: &Cli) -> Result<(), Error> {
             "--events excludes --writeback: a guest that collects writes ignores the host's sizes and times".into(),
         );
     }
+    if cli.share.notification_queue && cli.share.tag.is_none() {
+        return conflict(
+            "--notification-queue needs --tag: the driver reads the size of a notification beside the tag".into(),
+        );
+    }
     let obstacle = quota_obstacle(cli).or_else(|| overlay_obstacle(cli)).map(str::to_owned);
     if let Some(reason) = obstacle.or_else(|| survival_obstacle(cli)) {
         return conflict(reason);
@@ -141,6 +146,9 @@ fn overlay_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.share.events == Events::Always {
         return Some("--overlay excludes --events: the kernel reports no changes below an overlay");
     }
+    if cli.share.notification_queue {
+        return Some("--overlay excludes --notification-queue: the kernel reports no changes below an overlay");
+    }
     if matches!(cli.changes.host_changes, HostChanges::Prefer | HostChanges::Mandatory) {
         return Some("--overlay excludes --host-changes: the kernel reports no changes below an overlay");
     }
@@ -173,6 +181,7 @@ fn survival_obstacle(cli: &Cli) -> Option<String> {
         (cli.window.dax_window.is_some(), Feature::Window),
         (cli.share.overlay.is_some(), Feature::Overlay),
         (cli.share.events != Events::Never, Feature::Events),
+        (cli.share.notification_queue, Feature::Notifications),
         (matches!(cli.changes.host_changes, HostChanges::Prefer | HostChanges::Mandatory), Feature::HostChanges),
         (cli.cache.coherence_group.is_some(), Feature::CoherenceGroup),
         (cli.share.quota.is_some(), Feature::Quota),
@@ -226,6 +235,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
             events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
+            notification_queue: cli.share.notification_queue,
             events_validity: Duration::from_secs(cli.share.events_validity.into()),
             hidden,
         },

@@ -44,6 +44,7 @@ impl Daemon {
             pool_threads: 1,
             window: None,
             versions: None,
+            notifications: None,
             keep_serving: false,
             ownership: std::sync::Arc::default(),
             journal: None,

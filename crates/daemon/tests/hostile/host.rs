@@ -81,6 +81,7 @@ impl Daemon {
             pool_threads: POOL_THREADS,
             window: None,
             versions: None,
+            notifications: None,
             keep_serving: true,
             ownership: std::sync::Arc::default(),
             journal: None,

@@ -67,6 +67,7 @@ impl Daemon {
         let server = Arc::new(Server::new(Passthrough::open(&share, config).unwrap()));
         let backend = BackendConfig {
             versions: None,
+            notifications: None,
             tag: None,
             request_queues: 2,
             poll_max: Duration::from_micros(20),

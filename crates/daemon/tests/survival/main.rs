@@ -61,6 +61,7 @@ impl Trial {
             Feature::Window => "--dax-window=64M --tag=share --front-end=qemu",
             Feature::Overlay => "--overlay=layers",
             Feature::Events => "--events=always",
+            Feature::Notifications => "--notification-queue --tag=share",
             Feature::HostChanges => "--host-changes=prefer",
             Feature::CoherenceGroup => "--coherence-group=./group",
             Feature::PosixLocks => "--posix-lock",

@@ -99,6 +99,7 @@ impl Share {
             pool_threads: 4,
             window: Some(window.clone()),
             versions: None,
+            notifications: None,
             keep_serving: true,
             ownership: std::sync::Arc::default(),
             journal: None,

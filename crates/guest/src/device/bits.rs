@@ -16,6 +16,8 @@ pub mod status {
 
 /// Features (virtio 1.3 §6).
 pub mod feature {
+    /// VIRTIO_FS_F_NOTIFICATION: the device has a notification queue.
+    pub const NOTIFICATION: u64 = transom_wire::config::FEATURE_NOTIFICATION;
     /// VIRTIO_F_INDIRECT_DESC: a descriptor may name a table of descriptors.
     pub const INDIRECT_DESC: u64 = 1 << 28;
     /// VIRTIO_F_EVENT_IDX: each side states when it wants to be notified.

@@ -2,12 +2,15 @@
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
-use transom_wire::config::{Config, DEVICE_ID, QUEUE_FIRST_REQUEST, QUEUE_HIPRIO};
+use transom_wire::config::{
+    Config, DEVICE_ID, FEATURE_NOTIFICATION, NotifyingConfig, QUEUE_FIRST_REQUEST, QUEUE_HIPRIO, QUEUE_NOTIFICATION,
+};
 use zerocopy::FromBytes as _;
 
 use super::{
     DeviceError, Settings, VirtioFs,
     feature::{EVENT_IDX, INDIRECT_DESC, ORDER_PLATFORM, VERSION_1},
+    notifications::{BUFFER_LEN_MAX, NotificationQueue},
     status::{ACKNOWLEDGE, DRIVER, DRIVER_OK, FAILED, FEATURES_OK},
 };
 use crate::{
@@ -70,22 +73,31 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         let (tag, request_queues) = self.read_config()?;
         let limits = self.limits(&*ops, features)?;
 
-        // From here on the device is reset before a queue is freed: by `VirtioFs`, or by `Started`.
+        // From here on the device is reset before a queue is freed: by `VirtioFs`, or by `Started`, which is dropped
+        // before the notification queue.
+        let mut notifications = None;
         let mut started = Started { queues: Vec::new(), health: &self.health };
-        for index in 0..QUEUE_FIRST_REQUEST as u16 + request_queues {
+        let first_request = first_request(features);
+        for index in core::iter::once(QUEUE_HIPRIO as u16).chain(first_request..first_request + request_queues) {
             match self.start_queue(index, &limits, features, &ops)? {
                 Some(queue) => started.queues.push(queue),
                 None => break,
             }
         }
+        if features & FEATURE_NOTIFICATION != 0 && !started.queues.is_empty() {
+            notifications = Some(self.start_notifications(features, &ops)?);
+        }
         self.transport.add_status(DRIVER_OK)?;
-        if started.queues.len() <= QUEUE_FIRST_REQUEST {
+        if started.queues.len() <= 1 {
             return Err(TransportError::Lacks("a request queue").into());
         }
         let mut queues = core::mem::take(&mut started.queues);
-        let requests = queues.split_off(QUEUE_FIRST_REQUEST).into_boxed_slice();
+        let requests = queues.split_off(1).into_boxed_slice();
         let priority = queues.swap_remove(QUEUE_HIPRIO);
         drop(started);
+        if let Some(notifications) = &notifications {
+            notifications.provide();
+        }
         Ok(VirtioFs {
             transport: Arc::clone(self.transport),
             ops,
@@ -94,17 +106,21 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
             tag,
             data_len_max: limits.data_len_max,
             priority,
+            notifications,
+            first_request,
             requests,
         })
     }
 
-    /// Selects from the offered features. Omits VIRTIO_FS_F_NOTIFICATION: it would renumber the queues.
+    /// Selects from the offered features. VIRTIO_FS_F_NOTIFICATION renumbers the queues.
     fn negotiate(&self) -> Result<u64, DeviceError> {
         let offered = self.transport.device_features()?;
         if offered & VERSION_1 == 0 {
             return Err(TransportError::Lacks("VIRTIO_F_VERSION_1").into());
         }
-        let features = offered & (VERSION_1 | INDIRECT_DESC | EVENT_IDX | ACCESS_PLATFORM | ORDER_PLATFORM);
+        let notification = if self.settings.notification_buffers > 0 { FEATURE_NOTIFICATION } else { 0 };
+        let known = VERSION_1 | INDIRECT_DESC | EVENT_IDX | ACCESS_PLATFORM | ORDER_PLATFORM | notification;
+        let features = offered & known;
         // Comes first: a device that bypasses the platform is not told to go on.
         self.dma.choose(features)?;
         self.transport.set_driver_features(features)?;
@@ -134,7 +150,7 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
 
     /// Returns the limits of a message, given the shortest request queue.
     fn limits(&self, ops: &dyn DmaOps, features: u64) -> Result<Limits, DeviceError> {
-        let len = self.queue_len(QUEUE_FIRST_REQUEST as u16)?;
+        let len = self.queue_len(first_request(features))?;
         if len < SEGMENTS_MIN {
             return Err(TransportError::Lacks("a request queue with room for a message").into());
         }
@@ -159,6 +175,42 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         Ok(most.checked_ilog2().map_or(0, |log2| 1 << log2))
     }
 
+    /// Starts the notification queue, without buffers.
+    fn start_notifications(
+        &self,
+        features: u64,
+        ops: &Arc<dyn DmaOps>,
+    ) -> Result<NotificationQueue<P, T>, DeviceError> {
+        let mut bytes = [0; size_of::<NotifyingConfig>()];
+        self.transport.read_config(0, &mut bytes)?;
+        let config = NotifyingConfig::read_from_bytes(&bytes).map_err(|_| DeviceError::Tag)?;
+        let buffer_len = config.notify_buf_size.get() as usize;
+        if buffer_len > BUFFER_LEN_MAX {
+            return Err(TransportError::Broken("its notifications are longer than 64 KiB").into());
+        }
+        let index = QUEUE_NOTIFICATION as u16;
+        let len = self.queue_len(index)?;
+        if len == 0 {
+            return Err(TransportError::Lacks("the notification queue that it offered").into());
+        }
+        let ring = RingSettings {
+            len,
+            chains_max: len.min(self.settings.notification_buffers),
+            segments_max: 1,
+            is_indirect: false,
+            has_event_index: features & EVENT_IDX != 0,
+            barriers: barriers(features),
+        };
+        let (platform, transport) = (Arc::clone(&self.platform), Arc::clone(self.transport));
+        let queue = NotificationQueue::new(ring, buffer_len, (platform, transport, Arc::clone(&self.health)), ops)?;
+        if let Err(error) = self.transport.start_queue(index, len, queue.addresses()) {
+            // It may have started nevertheless.
+            self.health.fail(ChannelError::Gone);
+            return Err(error.into());
+        }
+        Ok(queue)
+    }
+
     /// Starts a queue. Returns `None` if the device has no such queue.
     fn start_queue(
         &self,
@@ -177,7 +229,7 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         let in_flight_max = if is_priority { PRIORITY_IN_FLIGHT } else { self.settings.in_flight_max.max(1) };
         let chains_max = in_flight_max.min(if is_indirect { len } else { len / segments_max });
         let has_event_index = features & EVENT_IDX != 0;
-        let barriers = if features & ORDER_PLATFORM != 0 { Barriers::Platform } else { Barriers::Processors };
+        let barriers = barriers(features);
         let settings = QueueSettings {
             index,
             ring: RingSettings { len, chains_max, segments_max, is_indirect, has_event_index, barriers },
@@ -194,6 +246,16 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         }
         Ok(Some(queue))
     }
+}
+
+/// Returns the device's number of the first request queue.
+fn first_request(features: u64) -> u16 {
+    let notification = u16::from(features & FEATURE_NOTIFICATION != 0);
+    QUEUE_FIRST_REQUEST as u16 + notification
+}
+
+fn barriers(features: u64) -> Barriers {
+    if features & ORDER_PLATFORM != 0 { Barriers::Platform } else { Barriers::Processors }
 }
 
 struct Limits {

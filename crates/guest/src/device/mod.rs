@@ -4,12 +4,13 @@
 
 mod bits;
 mod bring_up;
+mod notifications;
 
 use alloc::{boxed::Box, sync::Arc};
 use core::{ptr::NonNull, task::Waker};
 
 use thiserror::Error;
-use transom_wire::config::QUEUE_FIRST_REQUEST;
+use transom_wire::config::QUEUE_HIPRIO;
 
 use crate::{
     channel::{Channel, ChannelError, Message, OwnedMessage, OwnedReply, Ticket},
@@ -21,6 +22,7 @@ use crate::{
 
 pub use crate::queue::QueueCounts;
 pub use bits::{feature, status};
+use notifications::NotificationQueue;
 
 /// Settings of a device's driver.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,9 @@ pub struct Settings {
     pub poll_max_ns: u32,
     /// Maximum number of threads that poll one queue at the same time: less than the number of processors.
     pub pollers_max: u32,
+    /// Number of buffers for notifications of the device ([`Channel::notification`]), of about 1 KiB each, if it has a
+    /// notification queue (VIRTIO_FS_F_NOTIFICATION). 0 does without. The length of the queue is a limit too.
+    pub notification_buffers: u16,
 }
 
 impl Default for Settings {
@@ -47,6 +52,7 @@ impl Default for Settings {
             request_queues_max: 16,
             poll_max_ns: 100_000,
             pollers_max: 2,
+            notification_buffers: 0,
         }
     }
 }
@@ -79,6 +85,9 @@ pub struct VirtioFs<P: Platform, T: Transport + 'static> {
     tag: Box<[u8]>,
     data_len_max: usize,
     priority: Arc<Queue<P, T>>,
+    notifications: Option<NotificationQueue<P, T>>,
+    /// The device's number of the first request queue.
+    first_request: u16,
     requests: Box<[Arc<Queue<P, T>>]>,
 }
 
@@ -103,7 +112,7 @@ impl<P: Platform, T: Transport + 'static> VirtioFs<P, T> {
         self.ops.counts()
     }
 
-    /// Returns the counters of a queue of the device: 0 is the high-priority queue.
+    /// Returns the counters of a queue of the device: 0 is the high-priority queue. The notification queue has none.
     pub fn queue_counts(&self, queue: u16) -> Option<QueueCounts> {
         self.any_queue(queue).map(|queue| queue.counts())
     }
@@ -126,10 +135,11 @@ impl<P: Platform, T: Transport + 'static> VirtioFs<P, T> {
     }
 
     fn any_queue(&self, queue: u16) -> Option<&Queue<P, T>> {
-        match usize::from(queue).checked_sub(QUEUE_FIRST_REQUEST) {
-            None => Some(&self.priority),
-            Some(request) => self.requests.get(request).map(|queue| &**queue),
+        if usize::from(queue) == QUEUE_HIPRIO {
+            return Some(&self.priority);
         }
+        let request = queue.checked_sub(self.first_request)?;
+        self.requests.get(usize::from(request)).map(|queue| &**queue)
     }
 
     fn request_queue(&self, queue: u16) -> Result<&Queue<P, T>, ChannelError> {
@@ -198,6 +208,15 @@ impl<P: Platform, T: Transport + 'static> Channel for VirtioFs<P, T> {
 
     fn shm_region(&self, id: u8) -> Option<ShmRegion> {
         self.transport.shm_region(id).ok().flatten()
+    }
+
+    fn notification_len_max(&self) -> Option<usize> {
+        self.notifications.as_ref().map(NotificationQueue::buffer_len)
+    }
+
+    fn notification(&self, to: &mut [u8], deadline_ns: Option<u64>) -> Result<Option<usize>, ChannelError> {
+        let queue = self.notifications.as_ref().ok_or(ChannelError::Broken("it has no notification queue"))?;
+        queue.take(to, deadline_ns)
     }
 
     fn is_gone(&self) -> bool {

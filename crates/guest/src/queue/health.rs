@@ -30,7 +30,7 @@ const RELEASED: u32 = 2;
 const RESET_PAUSE_NS: u64 = 10_000_000;
 
 /// What a queue does when its device fails.
-pub(super) trait OfDevice: Send + Sync {
+pub(crate) trait OfDevice: Send + Sync {
     /// Returns once no thread that has not seen the failure is about to add to the ring.
     fn settle(&self);
 
@@ -61,12 +61,12 @@ impl<P: Platform> Health<P> {
         })
     }
 
-    pub(super) fn watch(&self, queue: Weak<dyn OfDevice>) {
+    pub(crate) fn watch(&self, queue: Weak<dyn OfDevice>) {
         self.queues.lock().push(queue);
     }
 
     /// Fails once the device has failed, whether or not it has released its buffers.
-    pub(super) fn check(&self) -> Result<(), ChannelError> {
+    pub(crate) fn check(&self) -> Result<(), ChannelError> {
         if self.is_working() { Ok(()) } else { Err(self.cause()) }
     }
 

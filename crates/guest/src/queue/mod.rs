@@ -21,7 +21,7 @@ use core::sync::atomic::AtomicU16;
 use transom_polling::ReplyPoller;
 
 pub use counters::QueueCounts;
-pub(crate) use health::Health;
+pub(crate) use health::{Health, OfDevice};
 pub(crate) use tickets::queue_of;
 
 use crate::{

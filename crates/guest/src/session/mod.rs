@@ -6,6 +6,7 @@
 //! are those of the forgets and of the dropped requests, and no message is sent while one is held.
 
 mod answer;
+mod changes;
 mod counters;
 mod entry;
 mod forget;
@@ -43,6 +44,7 @@ pub(crate) use sent::is_list;
 pub(crate) use started::Started;
 
 pub use answer::Answer;
+pub use changes::Changes;
 pub use counters::Counters;
 pub use interrupt::Interrupt;
 pub use negotiate::{MINOR_VERSION_MIN, Negotiated, PAGE_LEN, SessionConfig, SessionError};
@@ -114,6 +116,11 @@ impl<P: Platform> Session<P> {
     /// wakes it.
     pub(crate) fn waiting(&self) -> &P::Event {
         &self.waiting
+    }
+
+    /// Returns the changes that others make in the share, or `None` if the server does not tell of any.
+    pub fn changes(&self) -> Option<Changes> {
+        Changes::new(&self.channel)
     }
 
     /// Returns the counters.

@@ -45,7 +45,7 @@ use crate::{
         names::Names, versions::SlotNumber,
     },
     dax::{Dax, DaxOptions, Ranges, Window, WindowMemory, Worker},
-    session::{Caller, Session},
+    session::{Caller, Changes, Session},
     sync::{Mutex, rank},
 };
 use ageing::Ageing;
@@ -166,6 +166,12 @@ impl<P: Platform> Volume<P> {
     /// Returns the session.
     pub fn session(&self) -> &Session<P> {
         &self.shared.session
+    }
+
+    /// Returns the changes that others make in the share, or `None` if the server does not tell of any. They do not
+    /// depend on the cache, and do not change what is in it.
+    pub fn changes(&self) -> Option<Changes> {
+        self.session().changes()
     }
 
     /// Returns the window, if files are mapped.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{ObserveDirectories, hidden::rules::HiddenPaths, quota::limits::QuotaLimits};
-use crate::{idmap::OwnerMap, migration, xattrmap::XattrMap};
+use crate::{idmap::OwnerMap, migration, notifications::Notifications, xattrmap::XattrMap};
 
 /// All settings of a [`Passthrough`](super::Passthrough).
 #[derive(Debug, Clone)]
@@ -57,8 +57,10 @@ pub struct Config {
     pub owners: OwnerMap,
     /// Announces changes of the host to an agent in the guest.
     pub events: bool,
+    /// Where changes of the host are put that the guest is told over its notification queue.
+    pub notifications: Option<Arc<Notifications>>,
     /// Has changes observed in each directory that the guest knows; `None` if they are in the whole file system. Not
-    /// used without `events`.
+    /// used without `events` or `notifications`.
     pub observe_directories: Option<Arc<dyn ObserveDirectories>>,
     /// How long names and attributes stay valid under [`CachePolicy::Auto`] while an agent keeps up with the changes.
     pub events_validity: Duration,
@@ -163,6 +165,7 @@ impl Default for Config {
             flock: false,
             owners: OwnerMap::default(),
             events: false,
+            notifications: None,
             observe_directories: None,
             events_validity: EVENTS_VALIDITY,
             max_fds: None,

@@ -1,4 +1,4 @@
-//! Changes that others make on the host, translated for the agent of a guest.
+//! Changes that others make on the host, translated for the agent of a guest and for its notification queue.
 //!
 //! Names are announced in directories that the guest knows: nobody has cached, and nobody watches, names that the guest
 //! has never found. Of a rename between a directory that the guest knows and another, it sees a creation or a removal.
@@ -35,15 +35,45 @@ pub struct HostChange<'a> {
 impl Passthrough {
     /// Announces a change that somebody else made, if the guest may know the name or the file.
     pub fn host_changed(&self, host: &HostChange<'_>) {
-        let Some(replays) = &self.replays else { return };
-        replays.count_change();
-        if !replays.has_agent() {
+        if let Some(replays) = &self.replays {
+            replays.count_change();
+        }
+        let replays = self.replays.as_ref().filter(|replays| replays.has_agent());
+        // Before the nodeids are found: they are of this session or an earlier one, of which nothing is kept.
+        let notifications = self.config.notifications.as_ref().and_then(|all| Some((all, all.session()?)));
+        if replays.is_none() && notifications.is_none() {
             return;
         }
         let change = self.change_of_name(host).or_else(|| self.change_of_object(host));
         let is_of_data = |change: &Change| matches!(change.kind, Kind::Modified | Kind::Written | Kind::Closed);
-        if let Some(change) = change.filter(|change| !is_of_data(change) || change.file_type == libc::DT_REG) {
+        let Some(change) = change.filter(|change| !is_of_data(change) || change.file_type == libc::DT_REG) else {
+            return;
+        };
+        if let Some((notifications, session)) = notifications {
+            notifications.push(session, change.clone());
+        }
+        if let Some(replays) = replays {
             replays.push(change);
+        }
+    }
+
+    /// Announces that changes were lost: anything may have changed.
+    pub fn host_changes_lost(&self) {
+        if let Some(replays) = &self.replays {
+            replays.overflow();
+        }
+        if let Some(notifications) = &self.config.notifications {
+            notifications.lose();
+        }
+    }
+
+    /// Announces that no more changes are seen.
+    pub fn host_changes_end(&self) {
+        if let Some(replays) = &self.replays {
+            replays.end();
+        }
+        if let Some(notifications) = &self.config.notifications {
+            notifications.end();
         }
     }
 

@@ -185,7 +185,8 @@ impl Passthrough {
         let extended = Extended::new(&config, &root, &stat);
         let hidden = Hidden::new(&config.hidden, &root).map_err(Error::Hidden)?;
         let (locks, lock_owners_max) = locks(&config, limit)?;
-        let observe = config.observe_directories.clone().filter(|_| config.events);
+        let announces = config.events || config.notifications.is_some();
+        let observe = config.observe_directories.clone().filter(|_| announces);
         let observed_max = observe.as_ref().map_or(0, |_| reserve_for_observed(limit));
         let descriptors = Arc::new(Descriptors::new(limit - lock_owners_max - observed_max));
         let proc_fds = Arc::new(proc_fds);
@@ -193,10 +194,9 @@ impl Passthrough {
         let inodes =
             Inodes::new(root, config.inode_file_handles, Arc::clone(&proc_fds), Arc::clone(&descriptors), capacity)
                 .map_err(Error::Handles)?;
-        let (inodes, replays) = match config.events {
-            true => (inodes.by_handle().map_err(Error::Events)?, Some(Replays::default())),
-            false => (inodes, None),
-        };
+        // Changes name inodes by their handles.
+        let inodes = if announces { inodes.by_handle().map_err(Error::Events)? } else { inodes };
+        let replays = config.events.then(Replays::default);
         let inodes = match observe {
             Some(kernel) => inodes.observed_by(kernel, observed_max).map_err(Error::Events)?,
             None => inodes,

@@ -59,7 +59,7 @@ impl Change {
         std::iter::once((self.parent, &*self.name)).chain(new)
     }
 
-    pub(super) fn as_wire(&self) -> agent::Change<'_> {
+    pub(crate) fn as_wire(&self) -> agent::Change<'_> {
         agent::Change {
             kind: self.kind,
             file_type: self.file_type,

@@ -29,7 +29,7 @@ use transom_guest::{
     transport::{QueueAddresses, ShmRegion, Transport, TransportError},
 };
 use transom_wire::{
-    config::{Config, DEVICE_ID},
+    config::{Config, DEVICE_ID, FEATURE_NOTIFICATION, NotifyingConfig},
     window::{VERSIONS_ID, WINDOW_ID},
 };
 use vhost::{
@@ -61,7 +61,7 @@ pub struct VhostUser {
     /// Virtio feature bits offered by the back end.
     offered: u64,
     protocol_features: VhostUserProtocolFeatures,
-    config: Config,
+    config: NotifyingConfig,
     status: AtomicU8,
     queues: Vec<Queue>,
     /// Dropped before the connection, so that no mapping is used afterwards.
@@ -283,7 +283,9 @@ impl Transport for VhostUser {
     }
 
     fn read_config(&self, offset_bytes: usize, bytes: &mut [u8]) -> Result<(), TransportError> {
-        let config = self.config.as_bytes();
+        let has_notifications = self.offered & FEATURE_NOTIFICATION != 0;
+        let len = if has_notifications { size_of::<NotifyingConfig>() } else { size_of::<Config>() };
+        let config = &self.config.as_bytes()[..len];
         let wanted = offset_bytes.checked_add(bytes.len()).and_then(|end| config.get(offset_bytes..end));
         bytes.copy_from_slice(wanted.ok_or(TransportError::Lacks("as much configuration space"))?);
         Ok(())

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use transom_guest::device::feature::VERSION_1;
 use transom_wire::{
-    config::{Config, QUEUE_FIRST_REQUEST, TAG_LEN},
+    config::{Config, FEATURE_NOTIFICATION, NotifyingConfig, QUEUE_FIRST_REQUEST, TAG_LEN},
     window::{VERSIONS_ID, WINDOW_ID},
 };
 use vhost::{
@@ -44,7 +44,8 @@ pub(super) struct Negotiated {
     pub(super) offered: u64,
     pub(super) protocol_features: VhostUserProtocolFeatures,
     pub(super) queue_count: u16,
-    pub(super) config: Config,
+    /// Whose size of notifications is 0 for a back end that offers none.
+    pub(super) config: NotifyingConfig,
     pub(super) window: Option<Served>,
 }
 
@@ -67,7 +68,16 @@ pub(super) fn negotiate(
     let protocol_features = asking.protocol_features()?;
     asking.ask("SET_OWNER", |front_end| front_end.set_owner())?;
     let queue_count = asking.queue_count(protocol_features)?;
-    let config = asking.config(protocol_features, queue_count, tag)?;
+    // The driver needs the size of a notification, which only the back end has.
+    let has_config = protocol_features.contains(VhostUserProtocolFeatures::CONFIG);
+    let offered = if has_config { offered } else { offered & !FEATURE_NOTIFICATION };
+    let config = match offered & FEATURE_NOTIFICATION {
+        0 => {
+            let config = asking.config(protocol_features, queue_count, tag)?;
+            NotifyingConfig { config, notify_buf_size: 0.into() }
+        }
+        _ => asking.notifying_config(queue_count)?,
+    };
     let region = VhostUserMemoryRegionInfo::from_guest_region(arena.region())
         .map_err(|source| ConnectError::Request { request: "SET_MEM_TABLE", source })?;
     asking.ask("SET_MEM_TABLE", |front_end| front_end.set_mem_table(&[region]).map(drop))?;
@@ -154,7 +164,7 @@ impl Asking<'_> {
         queue_count: u16,
         tag: &[u8],
     ) -> Result<Config, ConnectError> {
-        let request_queues_max = u32::from(queue_count) - QUEUE_FIRST_REQUEST as u32;
+        let request_queues_max = request_queues_max(queue_count);
         if !features.contains(VhostUserProtocolFeatures::CONFIG) {
             let mut config = Config::new_zeroed();
             let len = tag.len().min(TAG_LEN);
@@ -162,16 +172,37 @@ impl Asking<'_> {
             config.num_request_queues = request_queues_max.into();
             return Ok(config);
         }
-        let (_, bytes) = self.ask("GET_CONFIG", |front_end| {
-            let room = [0; size_of::<Config>()];
-            front_end.get_config(0, room.len() as u32, VhostUserConfigFlags::empty(), &room)
-        })?;
-        let mut config =
+        let bytes = self.config_bytes([0; size_of::<Config>()])?;
+        let config =
             Config::read_from_bytes(&bytes).map_err(|_| ConnectError::Lacks("a configuration space of 40 bytes"))?;
-        if config.num_request_queues == 0 {
-            return Err(ConnectError::Lacks("a request queue in its configuration space"));
-        }
-        config.num_request_queues = config.num_request_queues.get().min(request_queues_max).into();
-        Ok(config)
+        limited(config, request_queues_max)
     }
+
+    /// Returns the configuration space of a back end that offers a notification queue.
+    fn notifying_config(&mut self, queue_count: u16) -> Result<NotifyingConfig, ConnectError> {
+        let bytes = self.config_bytes([0; size_of::<NotifyingConfig>()])?;
+        let NotifyingConfig { config, notify_buf_size } = NotifyingConfig::read_from_bytes(&bytes)
+            .map_err(|_| ConnectError::Lacks("a configuration space of 44 bytes, although it offers notifications"))?;
+        Ok(NotifyingConfig { config: limited(config, request_queues_max(queue_count))?, notify_buf_size })
+    }
+
+    fn config_bytes<const LEN: usize>(&mut self, room: [u8; LEN]) -> Result<Vec<u8>, ConnectError> {
+        let get = |front_end: &mut Frontend| front_end.get_config(0, LEN as u32, VhostUserConfigFlags::empty(), &room);
+        Ok(self.ask("GET_CONFIG", get)?.1)
+    }
+}
+
+/// Returns the most request queues that a back end with so many queues can have. Of a notification queue, the driver
+/// decides: without it, there is one queue too many.
+fn request_queues_max(queue_count: u16) -> u32 {
+    u32::from(queue_count) - QUEUE_FIRST_REQUEST as u32
+}
+
+/// Returns `config` with no more than so many request queues.
+fn limited(mut config: Config, request_queues_max: u32) -> Result<Config, ConnectError> {
+    if config.num_request_queues == 0 {
+        return Err(ConnectError::Lacks("a request queue in its configuration space"));
+    }
+    config.num_request_queues = config.num_request_queues.get().min(request_queues_max).into();
+    Ok(config)
 }

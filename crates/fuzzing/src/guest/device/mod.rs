@@ -38,6 +38,7 @@ pub fn run(bytes: &[u8]) {
         request_queues_max: tape.choose(&[1, 2, 0]),
         poll_max_ns: if flags & 4 == 0 { 0 } else { 100_000 },
         pollers_max: 1,
+        notification_buffers: 0,
     };
     let fake = Arc::new(Fake::new(Arc::clone(&tape), Reach::new(&pool)));
     let choice = DmaChoice::always(Arc::clone(&ops));

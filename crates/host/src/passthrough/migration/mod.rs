@@ -38,6 +38,7 @@ impl Passthrough {
             (self.dax.is_some(), Feature::Window),
             (self.config.is_layered, Feature::Overlay),
             (self.replays.is_some(), Feature::Events),
+            (self.config.notifications.is_some(), Feature::Notifications),
             (self.group.is_some(), Feature::CoherenceGroup),
             (self.quota.is_some(), Feature::Quota),
             (self.hidden.is_some(), Feature::HiddenPaths),

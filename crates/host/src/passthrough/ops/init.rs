@@ -37,6 +37,9 @@ impl FileSystem for Passthrough {
         if let Some(dax) = &self.dax {
             dax.begin_session();
         }
+        if let Some(notifications) = &self.config.notifications {
+            notifications.session_changed();
+        }
         let flags = self.wanted() & offer.flags;
         self.session.store(flags.bits(), Relaxed);
         Ok(InitAnswer {
@@ -115,6 +118,9 @@ impl FileSystem for Passthrough {
         }
         if let Some(replays) = &self.replays {
             replays.end_session();
+        }
+        if let Some(notifications) = &self.config.notifications {
+            notifications.session_changed();
         }
         self.handles.clear();
         self.note_all_released();
