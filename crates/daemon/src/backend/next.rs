@@ -99,8 +99,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         }
     }
 
-    /// Locks the ring if it runs, and `view` is of the memory that it is in: the front end replaces the memory before it
-    /// moves the ring, which takes the ring's lock.
+    /// Locks the ring if it runs, and `view` is of the memory that it is in: the front end replaces the memory before
+    /// it moves the ring, which takes the ring's lock.
     fn lock_running<'v>(
         &self,
         view: &MemoryView<'_>,

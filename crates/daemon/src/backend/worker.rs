@@ -241,8 +241,8 @@ impl<F: FileSystem + 'static> Queue<F> {
         Progress::Finished
     }
 
-    /// The ring of a request that was set aside runs again: blocks until the session goes on here. A stop meanwhile sets
-    /// the request aside again.
+    /// The ring of a request that was set aside runs again: blocks until the session goes on here. A stop meanwhile
+    /// sets the request aside again.
     fn again(&self, waiting: &Waiting) -> Progress {
         let until = Instant::now() + TAKEN_BACK_MAX;
         while !self.goes_on_here(until) {
