@@ -196,10 +196,10 @@ fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
 /// otherwise a mirror of it.
 ///
 /// # Errors
-/// There is no mirror left, and the guest is told to rely on one.
+/// There is no mirror left, and the guest is told to rely on one; or there is no space for it.
 fn versions_region(options: &Options, group: &Group, file: TableFile) -> anyhow::Result<Option<VersionsRegion>> {
-    let (table, before_use): (_, Arc<dyn Fn() + Send + Sync>) = if options.front_end.maps_read_only {
-        (group.table_fd(), Arc::new(|| {}))
+    let (table, before_use): (_, Arc<dyn Fn() -> bool + Send + Sync>) = if options.front_end.maps_read_only {
+        (group.table_fd(), Arc::new(|| true))
     } else if options.socket.keep_serving || options.socket.upgradable || options.socket.resilient {
         // A guest may keep its mirror mapped, and does not map another one: the process, the mirror and the guest
         // belong together.
@@ -208,7 +208,7 @@ fn versions_region(options: &Options, group: &Group, file: TableFile) -> anyhow:
              to be one that maps it for reading; name it with --front-end"
         );
         return Ok(None);
-    } else if let Some(mirror) = group.reserve_mirror(file) {
+    } else if let Some(mirror) = group.reserve_mirror(file)? {
         (mirror, Arc::new(group.mirror_starter()))
     } else {
         let problem = "the guests of the group have used all mirrors of its version table; remove the group's \

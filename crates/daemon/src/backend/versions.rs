@@ -36,8 +36,8 @@ pub struct VersionsRegion {
     pub len_bytes: u64,
     /// Who maps it.
     pub front_end: FrontEnd,
-    /// Called before the front end gets the table.
-    pub before_use: Arc<dyn Fn() + Send + Sync>,
+    /// Called before the front end gets the table. Returns whether it may have it.
+    pub before_use: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl VersionsRegion {
@@ -50,7 +50,9 @@ impl VersionsRegion {
     fn offer(&self, channel: Backend) -> io::Result<()> {
         let region = self.clone();
         let offer = move || {
-            (region.before_use)();
+            if !(region.before_use)() {
+                return;
+            }
             let request = VhostUserMMap {
                 shmid: VERSIONS_ID,
                 padding: [0; 7],

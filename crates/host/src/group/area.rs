@@ -7,9 +7,10 @@
 //! | turns to change names: 0, or the holder's index and 1 | 1024 |
 //! | for each member and for orphans: how many hot files has each slot | 65 × slots |
 //!
-//! The last part is sparse: a page of it is there once a file was hot.
+//! The last part is sparse: a member takes space for its own counts when it joins. The rest has space from the
+//! beginning, because a store without space would be SIGBUS.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::{ops::Range, sync::atomic::Ordering::SeqCst};
 
 use transom_versions::{AtomicU64, Slot, layout};
 
@@ -59,6 +60,8 @@ pub(super) enum RecordWord {
     HostWatch = 4,
     /// Number of the mirror of its guest and 1, or 0.
     Mirror = 5,
+    /// Number of the mirror that the member has reserved and 1, or 0. Nobody has had it while `Mirror` is 0.
+    Reserved = 6,
 }
 
 impl Area {
@@ -71,6 +74,17 @@ impl Area {
     pub(super) fn file_len_bytes(slots: u64) -> usize {
         let heat = (MEMBERS_MAX + 1) * slots as usize;
         (start(slots) + HEAD_WORDS + MEMBERS_MAX * RECORD_WORDS + TURNS + heat) * WORD_LEN
+    }
+
+    /// Returns where the counts of a member are, in a file whose table has that many slots.
+    pub(super) fn heat_bytes(slots: u64, member: usize) -> Range<usize> {
+        let begin = start(slots) + HEAD_WORDS + MEMBERS_MAX * RECORD_WORDS + TURNS + member * slots as usize;
+        begin * WORD_LEN..(begin + slots as usize) * WORD_LEN
+    }
+
+    /// Returns where the counts of daemons that are dead are.
+    pub(super) fn orphans_bytes(slots: u64) -> Range<usize> {
+        Self::heat_bytes(slots, ORPHANS)
     }
 
     /// Returns the length of the longest file.

@@ -74,6 +74,17 @@ pub enum GroupError {
         /// Its first word.
         found: u64,
     },
+    /// The disk is full.
+    #[error(
+        "no space for {len_bytes} bytes of the coherence group's version table: free some where the group's directory \
+         is, which is in memory if that is /run"
+    )]
+    Space {
+        /// The length in bytes.
+        len_bytes: u64,
+        /// The cause.
+        source: Errno,
+    },
     /// The file cannot be mapped.
     #[error("cannot map the version table")]
     Map(#[source] Errno),

@@ -1,12 +1,13 @@
 //! The file of a group: found or created, and checked before anything of it is believed.
 
 use std::{
-    os::fd::OwnedFd,
+    ops::Range,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, fstat, ftruncate, linkat, openat, unlinkat},
+    fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, ftruncate, linkat, openat, unlinkat},
     process::getpid,
     rand::{GetRandomFlags, getrandom},
 };
@@ -130,9 +131,24 @@ fn create(directory: &OwnedFd, path: &Path) -> Result<(), GroupError> {
     linked
 }
 
+/// Takes space for a part of a file, so that no store into its mapping finds the disk full: that would be SIGBUS. Keeps
+/// what is there. Does nothing on a file system that cannot promise space.
+///
+/// # Errors
+/// If there is not enough space.
+pub(super) fn reserve_space(file: impl AsFd, bytes: Range<usize>) -> Result<(), GroupError> {
+    let len_bytes = (bytes.end - bytes.start) as u64;
+    let reserve = || fallocate(&file, FallocateFlags::KEEP_SIZE, bytes.start as u64, len_bytes);
+    match rustix::io::retry_on_intr(reserve) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(source) => Err(GroupError::Space { len_bytes, source }),
+    }
+}
+
 fn fill(fd: &OwnedFd) -> Result<(), GroupError> {
     let len_bytes = Area::file_len_bytes(1 << layout::SLOTS_LOG2);
     ftruncate(fd, len_bytes as u64).map_err(GroupError::Map)?;
+    reserve_space(fd, 0..Area::heat_bytes(1 << layout::SLOTS_LOG2, 0).start)?;
     let mut random = [[0; 8]; 2];
     for key in &mut random {
         getrandom(&mut *key, GetRandomFlags::empty()).map_err(GroupError::Random)?;

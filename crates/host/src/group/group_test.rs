@@ -270,6 +270,10 @@ fn peer() {
     let mut turn = None;
     match &*std::env::var("TRANSOM_TEST_DOES").unwrap() {
         "heat" => group.heat(slot),
+        "mirror" => {
+            let file = TableFile::open(&GroupLocation::Directory(place.into()), None).unwrap();
+            group.reserve_mirror(file).unwrap().unwrap();
+        }
         "watch" => group.offer_host_watch(true),
         "turn" => turn = Some(group.take_turn([Some(slot), None])),
         _ => {}
@@ -279,6 +283,27 @@ fn peer() {
         thread::park();
         drop(turn.take());
     }
+}
+
+#[test]
+fn a_member_for_which_there_is_no_space_is_told_so() {
+    let (place, share) = directories();
+    // The table and what the first member adds to it take 1.5 MiB.
+    let script = "mount -t tmpfs -o size=1200k none \"$1\" || exit 77; chmod 700 \"$1\"
+        exec \"$2\" --exact group::group_test::peer --ignored --nocapture";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .args([place.path(), &std::env::current_exe().unwrap()])
+        .env("TRANSOM_TEST_GROUP", place.path())
+        .env("TRANSOM_TEST_SHARE", share.path())
+        .env("TRANSOM_TEST_DOES", "nothing")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(77) || said.contains("unshare:") {
+        return eprintln!("SKIPPED: a_member_for_which_there_is_no_space_is_told_so: no tmpfs can be mounted: {said}");
+    }
+    assert!(said.contains("Space { len_bytes: 524288, source: Os { code: 28"), "{said}");
 }
 
 #[test]

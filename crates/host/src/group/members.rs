@@ -12,6 +12,7 @@ use rustix::process::getpid;
 use super::{
     GroupError, MEMBERS_MAX,
     area::{Area, FREE, LIVE, RecordWord},
+    file::reserve_space,
     heat,
     table::Table,
 };
@@ -38,6 +39,9 @@ pub(super) fn join(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64))
 }
 
 fn join_alone(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> Result<Record, GroupError> {
+    // Of a table by an older version, too.
+    reserve_space(file, 0..Area::heat_bytes(area.slots() as u64, 0).start)?;
+    reserve_space(file, Area::orphans_bytes(area.slots() as u64))?;
     let mut free = None;
     let mut is_alone = true;
     for index in 0..MEMBERS_MAX {
@@ -58,7 +62,8 @@ fn join_alone(file: &OwnedFd, table: &Table, area: &Area, root: (u64, u64)) -> R
     }
     let index = free.ok_or(GroupError::Full)?;
     try_lock(file, byte(area.record_byte(index)), LockKind::Exclusive).map_err(GroupError::Lock)?;
-    for word in [RecordWord::PidNamespace, RecordWord::HostWatch, RecordWord::Mirror] {
+    reserve_space(file, Area::heat_bytes(area.slots() as u64, index))?;
+    for word in [RecordWord::PidNamespace, RecordWord::HostWatch, RecordWord::Mirror, RecordWord::Reserved] {
         area.record(index, word).store(0, SeqCst);
     }
     area.record(index, RecordWord::Pid).store(getpid().as_raw_nonzero().get() as u64, SeqCst);
@@ -72,11 +77,42 @@ pub(super) fn sign_off(file: &OwnedFd, area: &Area, record: &Record) {
     let _ = unlock(file, byte(area.record_byte(record.index)));
 }
 
-/// Stops to write the mirror of a member's guest.
-pub(super) fn give_up_mirror(table: &Table, area: &Area, index: usize) {
-    if let Some(number) = area.record(index, RecordWord::Mirror).swap(0, SeqCst).checked_sub(1) {
-        table.mirrors().give_up(usize::try_from(number).unwrap_or(usize::MAX));
+/// Reserves a mirror that nobody has ever had, while no other daemon does. Returns its number, or `None` if all have
+/// been used. Waits while another daemon joins.
+///
+/// The record says so first: a member that dies here gives the mirror back, as nobody else takes one that a record has.
+pub(super) fn reserve_mirror(
+    file: &OwnedFd,
+    table: &Table,
+    area: &Area,
+    record: &Record,
+) -> Result<Option<usize>, GroupError> {
+    let joining = byte(area.join_byte());
+    lock(file, joining, LockKind::Exclusive).map_err(GroupError::Lock)?;
+    let is_claimed = |number: usize| {
+        (0..MEMBERS_MAX).any(|index| area.record(index, RecordWord::Reserved).load(SeqCst) == number as u64 + 1)
+    };
+    let free = table.mirrors().unspent().find(|&number| !is_claimed(number));
+    if let Some(number) = free {
+        area.record(record.index, RecordWord::Reserved).store(number as u64 + 1, SeqCst);
+        table.mirrors().spend(number);
     }
+    let _ = unlock(file, joining);
+    Ok(free)
+}
+
+/// Stops to write the mirror of a member's guest, or leaves it to others if nobody has had it.
+pub(super) fn give_up_mirror(table: &Table, area: &Area, index: usize) {
+    let number = |word: u64| word.checked_sub(1).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+    let reserved = area.record(index, RecordWord::Reserved);
+    if let Some(number) = number(area.record(index, RecordWord::Mirror).load(SeqCst)) {
+        table.mirrors().give_up(number);
+    } else if let Some(number) = number(reserved.load(SeqCst)) {
+        table.mirrors().unspend(number);
+    }
+    // Last, and in this order: until then whoever cleans up after this process comes to the same end.
+    reserved.store(0, SeqCst);
+    area.record(index, RecordWord::Mirror).store(0, SeqCst);
 }
 
 /// Cleans up after every other member that has died.

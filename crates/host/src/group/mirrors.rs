@@ -43,17 +43,21 @@ impl Mirrors {
         }
     }
 
-    /// Reserves a mirror that nobody has ever used. Returns its number, or `None` if all have been used.
-    pub(super) fn reserve(&self) -> Option<usize> {
-        (0..MIRRORS_MAX).find(|number| {
-            let (word, bit) = (number / 64, 1 << (number % 64));
-            self.area.mirrors_spent(word).fetch_or(bit, SeqCst) & bit == 0
-        })
+    /// Returns the mirrors that nobody has ever had or reserved.
+    pub(super) fn unspent(&self) -> impl Iterator<Item = usize> {
+        (0..MIRRORS_MAX).filter(|number| self.area.mirrors_spent(number / 64).load(SeqCst) & (1 << (number % 64)) == 0)
+    }
+
+    /// Leaves a mirror to nobody else.
+    pub(super) fn spend(&self, number: usize) {
+        self.area.mirrors_spent(number / 64).fetch_or(1 << (number % 64), SeqCst);
     }
 
     /// Returns a reserved mirror that nobody has had.
-    pub(super) fn unreserve(&self, number: usize) {
-        self.area.mirrors_spent(number / 64).fetch_and(!(1 << (number % 64)), SeqCst);
+    pub(super) fn unspend(&self, number: usize) {
+        if number < MIRRORS_MAX {
+            self.area.mirrors_spent(number / 64).fetch_and(!(1 << (number % 64)), SeqCst);
+        }
     }
 
     /// Fills a reserved mirror and has it written from now on.

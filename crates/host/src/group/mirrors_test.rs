@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
+    fs::{self, File},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::Path,
 };
@@ -16,8 +16,8 @@ use super::{
 fn join_with_mirror(place: &Path, share: &Path) -> (Group, File, Reader<Mapping>) {
     let file = TableFile::open(&GroupLocation::Directory(place.to_owned()), Some(share)).unwrap();
     let group = Group::join(&file, File::open(share).unwrap(), &ProcFds::open().unwrap()).unwrap();
-    let fd = group.reserve_mirror(file).unwrap().try_clone_to_owned().unwrap();
-    group.mirror_starter()();
+    let fd = group.reserve_mirror(file).unwrap().unwrap().try_clone_to_owned().unwrap();
+    assert!(group.mirror_starter()());
     let reader = Reader::new(Mapping::guarded(&fd, group.table_len_bytes() as usize).unwrap()).unwrap();
     (group, fd.into(), reader)
 }
@@ -100,7 +100,7 @@ fn a_mirror_serves_one_daemon_only_and_their_number_is_bounded() {
     }
     let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned()), Some(share.path())).unwrap();
     let group = Group::join(&file, File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap();
-    assert!(group.reserve_mirror(file).is_none());
+    assert!(group.reserve_mirror(file).unwrap().is_none());
 }
 
 #[test]
@@ -111,8 +111,45 @@ fn a_mirror_that_no_front_end_has_asked_for_is_left_to_others() {
     for _ in 0..3 {
         let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned()), Some(share.path())).unwrap();
         let group = Group::join(&file, File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap();
-        let fd = group.reserve_mirror(file).unwrap().try_clone_to_owned().unwrap();
+        let fd = group.reserve_mirror(file).unwrap().unwrap().try_clone_to_owned().unwrap();
         files.insert(File::from(fd).metadata().unwrap().ino());
     }
     assert_eq!(files.len(), 1);
+}
+
+/// Returns the process's part of the group, which has reserved a mirror, and the mirror's inode.
+fn reserve(place: &Path, share: &Path) -> (Group, u64) {
+    let file = TableFile::open(&GroupLocation::Directory(place.to_owned()), Some(share)).unwrap();
+    let group = Group::join(&file, File::open(share).unwrap(), &ProcFds::open().unwrap()).unwrap();
+    let fd = group.reserve_mirror(file).unwrap().unwrap().try_clone_to_owned().unwrap();
+    let ino = File::from(fd).metadata().unwrap().ino();
+    (group, ino)
+}
+
+#[test]
+fn a_mirror_that_a_dead_member_has_reserved_and_not_used_is_left_to_others() {
+    let (place, share) = directories();
+    let (one, first) = reserve(place.path(), share.path());
+    let peer = Peer::start(place.path(), share.path(), "mirror");
+    let (two, third) = reserve(place.path(), share.path());
+    assert_ne!(first, third);
+    drop(peer);
+    eventually("its record is free", || one.members() == 2);
+    let (three, second) = reserve(place.path(), share.path());
+    assert!(second != first && second != third);
+    let numbers = [&one, &two, &three].map(|group| group.inner.mirror.get().unwrap().number);
+    assert_eq!(numbers, [0, 2, 1], "the mirror of the dead member is used again");
+}
+
+#[test]
+fn no_store_into_a_mirror_or_into_what_a_member_writes_needs_space() {
+    let (place, share) = directories();
+    let (group, _) = reserve(place.path(), share.path());
+    let taken = |name: &str| fs::metadata(place.path().join(name)).unwrap().blocks() * 512;
+    let table_len = group.table_len_bytes();
+    assert!(taken("mirror.0") >= table_len);
+    assert_eq!(taken("mirror.1"), 0, "the others take none");
+    let heat = Area::heat_bytes(group.inner.table.reader().slots(), 0);
+    // The table, the area, the counts of the member and of those that are dead.
+    assert!(taken("table") >= (heat.end + heat.len()) as u64);
 }

@@ -37,7 +37,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicU8, Ordering::SeqCst},
     },
 };
 
@@ -46,6 +46,7 @@ use transom_versions::{Moment, Reader, Slot, Stamp, Writer};
 
 use crate::sysfd::ProcFds;
 use area::{Area, RecordWord};
+use file::MirrorFile;
 use host_watch::HostWatch;
 use mapping::Mapping;
 use members::Record;
@@ -89,9 +90,16 @@ struct Inner {
 struct ReservedMirror {
     number: usize,
     fd: OwnedFd,
-    /// The front end may have it.
-    is_used: AtomicBool,
+    /// [`RESERVED`], [`USED`] or [`RETURNED`].
+    state: AtomicU8,
 }
+
+/// Nobody has had the mirror.
+const RESERVED: u8 = 0;
+/// The front end may have it.
+const USED: u8 = 1;
+/// Nobody has had it, and others may reserve it.
+const RETURNED: u8 = 2;
 
 impl Group {
     /// Joins the group whose table is `file`, for a daemon that shares the directory or file `root`.
@@ -99,7 +107,8 @@ impl Group {
     /// Call it in the process that serves, after the last fork. Waits while another daemon joins.
     ///
     /// # Errors
-    /// If the group shares another directory, or has as many members as it can have.
+    /// If the group shares another directory, has as many members as it can have, or there is no space for what this
+    /// one writes.
     pub fn join(file: &TableFile, root: impl AsFd, proc_fds: &ProcFds) -> Result<Self, GroupError> {
         let root = fstat(root).map_err(GroupError::Root)?;
         let reopen = |flags| proc_fds.reopen(&file.fd, flags).map_err(GroupError::Reopen);
@@ -131,22 +140,34 @@ impl Group {
 
     /// Reserves a mirror of the table, which the guest of this daemon may write without harm to others: for a front end
     /// that maps everything writable. Call it once. Returns a descriptor that can write, or `None` if guests of the
-    /// group have used all mirrors. Before anyone gets it, call the function of [`Self::mirror_starter`].
-    pub fn reserve_mirror(&self, file: TableFile) -> Option<BorrowedFd<'_>> {
-        let Inner { table, mirror, .. } = &*self.inner;
-        let number = table.mirrors().reserve()?;
-        let fd = file.mirrors.into_iter().nth(number)?.fd;
-        Some(mirror.get_or_init(|| ReservedMirror { number, fd, is_used: AtomicBool::new(false) }).fd.as_fd())
+    /// group have used all mirrors. Before anyone gets it, call the function of [`Self::mirror_starter`]. Waits while
+    /// another daemon joins.
+    ///
+    /// # Errors
+    /// If there is no space for the mirror.
+    pub fn reserve_mirror(&self, file: TableFile) -> Result<Option<BorrowedFd<'_>>, GroupError> {
+        let Inner { file: own, table, area, record, mirror, .. } = &*self.inner;
+        let Some(number) = members::reserve_mirror(own, table, area, record)? else { return Ok(None) };
+        let Some(MirrorFile { fd, .. }) = file.mirrors.into_iter().nth(number) else { return Ok(None) };
+        // A store into a hole that finds the disk full would be lost.
+        file::reserve_space(&fd, 0..self.table_len_bytes() as usize)?;
+        Ok(Some(mirror.get_or_init(|| ReservedMirror { number, fd, state: AtomicU8::new(RESERVED) }).fd.as_fd()))
     }
 
-    /// Returns a function that fills the mirror and has it written from then on. Calls after the first do nothing.
-    pub fn mirror_starter(&self) -> impl Fn() + Send + Sync + 'static {
+    /// Returns a function that fills the mirror and has it written from then on; calls after the first do nothing. It
+    /// returns whether a front end may have the mirror: not any more once the group is dropped, as others may get it.
+    pub fn mirror_starter(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let inner = Arc::clone(&self.inner);
         move || {
             let Inner { table, area, record, mirror, .. } = &*inner;
-            if let Some(mirror) = mirror.get().filter(|mirror| !mirror.is_used.swap(true, SeqCst)) {
-                area.record(record.index, RecordWord::Mirror).store(mirror.number as u64 + 1, SeqCst);
-                table.mirrors().start(mirror.number, table.master());
+            let Some(mirror) = mirror.get() else { return false };
+            match mirror.state.compare_exchange(RESERVED, USED, SeqCst, SeqCst) {
+                Ok(_) => {
+                    area.record(record.index, RecordWord::Mirror).store(mirror.number as u64 + 1, SeqCst);
+                    table.mirrors().start(mirror.number, table.master());
+                    true
+                }
+                Err(state) => state == USED,
             }
         }
     }
@@ -262,10 +283,13 @@ impl Drop for Group {
         heat::orphan(table, area, record.index);
         // Another member takes over, and lacks nothing: it has been sent the same changes.
         self.inner.host_watch.withdraw(&self.inner);
-        members::give_up_mirror(table, area, record.index);
-        if let Some(mirror) = mirror.get().filter(|mirror| !mirror.is_used.load(SeqCst)) {
-            table.mirrors().unreserve(mirror.number);
+        if let Some(mirror) = mirror.get()
+            && mirror.state.compare_exchange(RESERVED, RETURNED, SeqCst, SeqCst) == Err(USED)
+        {
+            // The thread that offers it may not have come so far.
+            area.record(record.index, RecordWord::Mirror).store(mirror.number as u64 + 1, SeqCst);
         }
+        members::give_up_mirror(table, area, record.index);
         members::sign_off(file, area, record);
     }
 }
