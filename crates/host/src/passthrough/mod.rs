@@ -207,7 +207,7 @@ impl Passthrough {
         }
         Ok(Self {
             capability_name: capability_name(&config),
-            quota: config.quota.map(|limits| Quota::new(limits, config.is_layered)),
+            quota: config.quota.map(|limits| Quota::new(limits, config.is_layered, config.is_upper_layer)),
             config,
             inodes,
             handles: Handles::new(descriptors),

@@ -2,13 +2,13 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, seek};
+use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom, seek};
 use transom_wire::{
     Opcode,
     operation::{Effect, MadeType},
     ops::{
-        copy_file_range::CopyFileRangeIn, create::CreateIn, fallocate::FallocateIn, open::OpenIn, write::WriteIn,
-        xattr::SetxattrIn,
+        copy_file_range::CopyFileRangeIn, create::CreateIn, fallocate::FallocateIn, mknod::MknodIn, open::OpenIn,
+        write::WriteIn, xattr::SetxattrIn,
     },
 };
 use zerocopy::FromBytes;
@@ -41,6 +41,21 @@ pub(super) fn opens_for_writing(request: &Changing<'_>) -> bool {
 /// Returns whether a request changes more of a file than its names, so that an overlay copies it.
 pub(super) fn copies_up(request: &Changing<'_>) -> bool {
     request.row.effect != Effect::Removes
+}
+
+/// Returns whether the kernel of a guest that mounts an overlay sends a request like this to remove a name that is in
+/// the lower layer: it makes a white-out and moves it to the name, in a directory that it may have to make.
+pub(super) fn may_white_out(request: &Changing<'_>) -> bool {
+    /// A note of the kernel's about a directory: `user.overlay.` and a few letters, with a file handle at the most.
+    const NOTE_LEN_MAX: u32 = 512;
+    match request.row.opcode {
+        Opcode::Mknod => {
+            let (mode, rdev) = argument(request, |arg: MknodIn| (arg.mode.get(), arg.rdev.get()));
+            FileType::from_raw_mode(mode) == FileType::CharacterDevice && rdev == 0
+        }
+        Opcode::Setxattr => argument(request, |arg: SetxattrIn| arg.size.get()) <= NOTE_LEN_MAX,
+        opcode => matches!(opcode, Opcode::Mkdir | Opcode::Rename | Opcode::Rename2),
+    }
 }
 
 /// Returns what a request can add at most.

@@ -48,6 +48,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Quota {
     limits: QuotaLimits,
+    /// What requests may use beyond the limits that can be part of a removal.
+    for_removals: Amount,
     /// The share is an overlay: what is changed is copied first, into space that counts.
     is_layered: bool,
     names: Mutex<()>,
@@ -55,6 +57,11 @@ pub(super) struct Quota {
     /// Requests that were refused.
     refused: AtomicU64,
 }
+
+/// In the upper layer of an overlay that the guest mounts, removing a name takes a white-out, and perhaps directories
+/// above it. Without this, nothing could be removed that would make space. It is used up only by removals without end,
+/// or by a guest that makes directories and white-outs for nothing.
+const FOR_REMOVALS: Amount = Amount { bytes: 4 << 20, files: 4096 };
 
 /// An inode that a request may change, held until the account is right again.
 #[derive(Debug)]
@@ -84,9 +91,22 @@ impl Subject {
 }
 
 impl Quota {
-    pub(super) fn new(limits: QuotaLimits, is_layered: bool) -> Self {
+    pub(super) fn new(limits: QuotaLimits, is_layered: bool, is_upper_layer: bool) -> Self {
+        let for_removals = if is_upper_layer { FOR_REMOVALS } else { Amount::default() };
         let (names, ledger, refused) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self { limits, is_layered, names, ledger, refused }
+        Self { limits, for_removals, is_layered, names, ledger, refused }
+    }
+
+    /// Returns the limits for a request.
+    fn limits_of(&self, request: &Changing<'_>) -> QuotaLimits {
+        let Amount { bytes, files } = self.for_removals;
+        match bound::may_white_out(request) {
+            true => QuotaLimits {
+                bytes: self.limits.bytes.saturating_add(bytes),
+                files: self.limits.files.map(|limit| limit.saturating_add(files)),
+            },
+            false => self.limits,
+        }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -114,7 +134,7 @@ impl Quota {
                 copied.push(key);
             }
         }
-        let mut reserved = ledger.reserve(self.limits, most);
+        let mut reserved = ledger.reserve(self.limits_of(request), most);
         if reserved.is_err() && most.files == 0 && copied.is_empty() {
             // A write to blocks that are there adds none.
             let file =

@@ -3,7 +3,12 @@
 //! `quota_model_test.rs` has the property. The oracle is the host's file system: what its inodes take, those that have
 //! lost their names and are still open among them, beyond what they took before the guest came.
 
-use std::{collections::HashMap, fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::Path,
+};
 
 use rustix::fs::{FallocateFlags, OFlags, fstat};
 use transom_wire::{
@@ -13,6 +18,7 @@ use transom_wire::{
         copy_file_range::{CopyFileRangeIn, CopyFileRangeOut},
         fallocate::FallocateIn,
         link::LinkIn,
+        mknod::MknodIn,
         setattr::SetattrValid,
         statfs::StatfsOut,
         xattr::SetxattrIn,
@@ -295,4 +301,46 @@ fn a_session_that_ends_gives_back_what_has_no_name() {
         let gauges = guest.fs().quota_gauges().unwrap();
         assert!(gauges.bytes <= SLACK && gauges.files == 1, "{gauges:?}");
     });
+}
+
+/// As the kernel of a guest does in an overlay that it mounts: a white-out, moved to the name.
+fn white_out(guest: &Guest, name: &str) -> Result<(), Errno> {
+    let mut arg = MknodIn::new_zeroed();
+    arg.mode = libc::S_IFCHR.into();
+    guest.ask::<EntryOut>(Opcode::Mknod, ROOT, &[arg.as_bytes(), b"#1\0"])?;
+    guest.rename((ROOT, "#1"), (ROOT, name), 0)
+}
+
+#[test]
+fn what_is_full_can_be_removed_from_an_upper_layer_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let quota = Some(QuotaLimits { bytes: LIMIT, files: Some(10) });
+    let fill_up = |config| {
+        let guest = Guest::new(dir.path(), config);
+        let (nodeid, fh) = file(&guest, "large");
+        fill(&guest, fh, 0);
+        guest.release(nodeid, fh);
+        (guest, nodeid)
+    };
+    let (plain, _) = fill_up(Config { quota, xattr: true, ..Config::default() });
+    assert_eq!(white_out(&plain, "lower"), Err(Errno::NOSPC));
+    plain.unlink(ROOT, "large").unwrap();
+    drop(plain);
+
+    let (guest, large) = fill_up(Config { quota, xattr: true, is_upper_layer: true, ..Config::default() });
+    match white_out(&guest, "lower") {
+        Err(Errno::PERM) => return println!("SKIPPED: this user cannot make white-outs"),
+        outcome => outcome.unwrap(),
+    }
+    // The file is in the lower layer too.
+    white_out(&guest, "large").unwrap();
+    assert!(fs::metadata(dir.path().join("large")).unwrap().file_type().is_char_device());
+    guest.forget(large, 1);
+    assert!(used(&guest) < LIMIT / 2, "there is space again");
+    guest.mkdir(ROOT, "directory").unwrap();
+
+    // It is no way around the limits.
+    let made = (0..).take_while(|number| guest.mkdir(ROOT, &format!("{number}")).is_ok()).count();
+    assert!(made <= 10 + 4096, "{made}");
+    assert_eq!(guest.create(ROOT, "more", OFlags::RDWR).err(), Some(Errno::NOSPC));
 }
