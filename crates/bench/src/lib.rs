@@ -3,8 +3,9 @@
 //! [`workload`] is the set of file operations, which run on any [`place`](workload::place). [`guests`] run them in
 //! rounds that alternate between the [`daemon`]s and the bare directory. [`suite`] selects workloads and sizes.
 //! [`round_trip`] drives daemons without a guest, [`cost`] counts what they execute for each request, [`library`]
-//! measures the guest library's operations, [`fio`] runs that program with and without DAX, and [`memory`] measures the
-//! cost of inodes. [`report`] keeps every sample and compares the daemons, or states that they cannot be distinguished.
+//! measures the guest library's operations, [`fio`] runs that program with and without DAX, [`memory`] measures the
+//! cost of inodes, and [`polling`] compares settings of `--poll-us`. [`report`] keeps every sample and compares the
+//! daemons, or states that they cannot be distinguished.
 //! [`limits`] measures the machine itself. [`commands`] is the command line.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -17,6 +18,7 @@ pub mod guests;
 pub mod library;
 pub mod limits;
 pub mod memory;
+pub mod polling;
 pub mod process;
 pub mod progress;
 pub mod report;

@@ -10,6 +10,7 @@ mod fio;
 mod library;
 mod measure;
 mod memory;
+mod polling;
 mod round_trip;
 mod smoke;
 
@@ -77,6 +78,8 @@ enum Single {
     Fio(fio::Fio),
     /// Measure the daemons' memory with very many inodes.
     Memory(memory::Memory),
+    /// Compare settings of --poll-us: speed, processor time and wakes with idle and busy guests, and on a busy host.
+    Polling(polling::Polling),
     /// Run everything once, at minimal size.
     #[command(hide = true)]
     Smoke(smoke::Smoke),
@@ -120,6 +123,7 @@ impl Single {
             Self::Library(command) => command.run(),
             Self::Fio(command) => command.run(),
             Self::Memory(command) => command.run(),
+            Self::Polling(command) => command.run(),
             Self::Smoke(command) => command.run(),
             Self::Workload { dir, params, forget } => {
                 Ok(workload::run_in_directory(&dir, &params, forget, io::stdout())?)

@@ -3,6 +3,7 @@
 use std::{
     path::Path,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use anyhow::ensure;
@@ -15,7 +16,7 @@ use transom_vm::{
 use super::{command_line, measure::GuestName};
 use crate::{
     daemon::{Candidate, Wanted},
-    guests, library, limits, memory,
+    guests, library, limits, memory, polling,
     process::Placement,
     report::{Facts, Report, SCHEMA, Sample, Version, html, markdown},
     round_trip,
@@ -65,6 +66,7 @@ impl Smoke {
         round_trips(&daemons, parent)?;
         library(&daemons, parent)?;
         inodes(&daemons, parent)?;
+        polling(&daemons[0], parent)?;
         let samples = self.guests(&daemons, parent)?;
         let refused = samples.iter().filter(|sample| sample.measure.is_none()).count();
         let report = report_of(&daemons, samples);
@@ -120,6 +122,18 @@ fn library(daemons: &[Candidate], parent: &Path) -> anyhow::Result<()> {
         cache: CacheMode::Auto,
     };
     println!("ok: {} bursts of the guest library", library::measure(&plan, parent)?.len());
+    Ok(())
+}
+
+fn polling(daemon: &Candidate, parent: &Path) -> anyhow::Result<()> {
+    let plan = polling::Plan {
+        daemon: daemon.clone(),
+        settings: vec![None, Some(0)],
+        scenes: polling::Scene::value_variants().to_vec(),
+        rounds: 1,
+        time: Duration::from_millis(20),
+    };
+    println!("ok: {} samples of polling", polling::measure(&plan, parent)?.len());
     Ok(())
 }
 

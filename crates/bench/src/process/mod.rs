@@ -8,7 +8,7 @@ use std::fs;
 
 pub use memory::Memory;
 pub(crate) use memory::field;
-pub use placement::{Placement, on_core};
+pub use placement::{Placement, on_core, on_cores};
 
 /// Returns `pid` and all its descendants.
 pub fn family(pid: u32) -> Vec<u32> {
@@ -34,6 +34,17 @@ pub fn children(pid: u32) -> Vec<u32> {
 pub fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Returns how often the threads of `pid` and its descendants have waited for something: each time, somebody woke them
+/// or a timer did. Threads that have ended do not count.
+pub fn wakes(pid: u32) -> u64 {
+    let of_thread = |pid: u32, thread: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    family(pid).into_iter().flat_map(|pid| threads(pid).into_iter().map(move |thread| of_thread(pid, thread))).sum()
 }
 
 /// Returns the user and system time that `pid` and its descendants have used, in nanoseconds.

@@ -64,6 +64,18 @@ pub fn on_core<T>(core: Option<usize>, work: impl FnOnce() -> T) -> io::Result<T
     Ok(result)
 }
 
+/// Runs `work` with this thread on no more than `count` cores. Threads and processes that it starts stay there. Returns
+/// the number of cores, too.
+pub fn on_cores<T>(count: usize, work: impl FnOnce(usize) -> T) -> io::Result<T> {
+    let before = sched_getaffinity(None)?;
+    let mut few = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|&core| before.is_set(core)).take(count).for_each(|core| few.set(core));
+    sched_setaffinity(None, &few)?;
+    let result = work(few.count() as usize);
+    sched_setaffinity(None, &before)?;
+    Ok(result)
+}
+
 fn only(core: usize) -> CpuSet {
     let mut set = CpuSet::new();
     set.set(core);

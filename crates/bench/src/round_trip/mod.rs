@@ -77,7 +77,8 @@ pub fn measure(plan: &Plan, parent: &Path) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-fn populate(dir: &Path) -> anyhow::Result<()> {
+/// Makes the files that requests are about.
+pub(crate) fn populate(dir: &Path) -> anyhow::Result<()> {
     let block = vec![0x42; 1 << 20];
     let data = fs::File::create(dir.join("data"))?;
     for at in (0..DATA_BYTES).step_by(block.len()) {
@@ -92,7 +93,7 @@ fn populate(dir: &Path) -> anyhow::Result<()> {
 }
 
 /// A daemon and the driver of its ring.
-struct Run {
+pub(crate) struct Run {
     name: String,
     driver: Driver,
     targets: script::Targets,
@@ -113,6 +114,22 @@ impl Run {
         placement: Placement,
         depth: u16,
     ) -> anyhow::Result<Self> {
+        // A driver that polls on the daemon's core would keep the daemon from running.
+        let waiting = match placement {
+            Placement::SameCore => Waiting::Sleep,
+            Placement::OtherCore | Placement::Anywhere => Waiting::Poll,
+        };
+        Self::start_waiting(candidate, shared, cache, (placement, waiting), depth)
+    }
+
+    /// As `start`, with a driver that waits for replies in the given way.
+    pub(crate) fn start_waiting(
+        candidate: &Candidate,
+        shared: &Path,
+        cache: CacheMode,
+        (placement, waiting): (Placement, Waiting),
+        depth: u16,
+    ) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let daemon = Daemon::start(candidate, shared, cache, placement, dir.path())?;
         let open = || -> anyhow::Result<(Driver, script::Targets)> {
@@ -122,11 +139,6 @@ impl Run {
             let mut session = Session::new(queue);
             session.init(linux_flags())?;
             let targets = script::Targets::open(&mut session, &candidate.name, DATA_BYTES)?;
-            // A driver that polls on the daemon's core would keep the daemon from running.
-            let waiting = match placement {
-                Placement::SameCore => Waiting::Sleep,
-                Placement::OtherCore | Placement::Anywhere => Waiting::Poll,
-            };
             Ok((Driver::new(front_end, session.exchange, waiting), targets))
         };
         let (driver, targets) =
@@ -141,6 +153,24 @@ impl Run {
             daemon,
             _dir: dir,
         })
+    }
+
+    /// Sends `count` requests on the calling thread, and adds their times to `latencies`.
+    pub(crate) fn requests(
+        &mut self,
+        operation: Operation,
+        count: u32,
+        latencies: &mut Histogram<u64>,
+    ) -> anyhow::Result<()> {
+        let first = || (0..self.depth).map(|slot| self.targets.script(operation, slot)).collect();
+        let scripts = self.scripts.entry(operation).or_insert_with(first);
+        let done = self.driver.run(scripts, operation.shape(), count, Some(latencies));
+        done.map(drop).with_context(|| format!("{}; the daemon wrote: {}", self.name, self.daemon.log()))
+    }
+
+    /// Returns the daemon's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.daemon.process.id()
     }
 
     fn burst(&mut self, operation: Operation, scale: f64, scenario: &str, repetition: u32) -> anyhow::Result<Sample> {
