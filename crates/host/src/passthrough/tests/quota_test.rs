@@ -314,11 +314,15 @@ fn white_out(guest: &Guest, name: &str) -> Result<(), Errno> {
 #[test]
 fn what_is_full_can_be_removed_from_an_upper_layer_too() {
     let dir = tempfile::tempdir().unwrap();
-    let quota = Some(QuotaLimits { bytes: LIMIT, files: Some(10) });
+    // No multiple of a block, so that less is left than a removal reserves.
+    let quota = Some(QuotaLimits { bytes: LIMIT - 512, files: Some(10) });
     let fill_up = |config| {
         let guest = Guest::new(dir.path(), config);
         let (nodeid, fh) = file(&guest, "large");
-        fill(&guest, fh, 0);
+        let mut at = fill(&guest, fh, 0);
+        while guest.write(fh, at, b"x").is_ok() {
+            at += BLOCK as u64;
+        }
         guest.release(nodeid, fh);
         (guest, nodeid)
     };
