@@ -72,8 +72,14 @@ impl platform::Event for Event {
 pub(crate) type Device = VirtioFs<Threads, FakeTransport>;
 
 /// Settings without polling: after a lost wake-up, every wait is endless.
-pub(crate) const SLEEPING: Settings =
-    Settings { queue_len_max: 1024, in_flight_max: 256, request_queues_max: 16, poll_max_ns: 0, pollers_max: 0 };
+pub(crate) const SLEEPING: Settings = Settings {
+    queue_len_max: 1024,
+    in_flight_max: 256,
+    request_queues_max: 16,
+    poll_max_ns: 0,
+    pollers_max: 0,
+    notification_buffers: 0,
+};
 
 pub(crate) fn direct() -> DmaChoice {
     let heap: &'static Heap = Box::leak(Box::new(Heap::new()));
