@@ -15,6 +15,7 @@ pub mod cost;
 pub mod daemon;
 pub mod fio;
 pub mod guests;
+mod latency;
 pub mod library;
 pub mod limits;
 pub mod memory;

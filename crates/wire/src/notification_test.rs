@@ -75,12 +75,9 @@ fn what_is_no_notification_is_refused_and_other_codes_are_not_ours() {
 
 #[test]
 fn the_size_of_a_buffer_follows_the_number_of_queues() {
-    let config = NotifyingConfig::read_from_bytes(&{
-        let mut bytes = [0; 44];
-        bytes[36] = 3;
-        bytes[41] = 4;
-        bytes
-    });
-    let config = config.unwrap();
+    let mut bytes = [0; 44];
+    bytes[36] = 3;
+    bytes[41] = 4;
+    let config = NotifyingConfig::read_from_bytes(&bytes[..]).unwrap();
     assert_eq!((config.config.num_request_queues.get(), config.notify_buf_size.get()), (3, 1024));
 }

@@ -21,6 +21,7 @@ use transom_vm::CacheMode;
 use crate::{
     daemon::{Candidate, Daemon},
     guests::user::settings,
+    latency,
     process::{Placement, cpu_ns, on_core},
     progress,
     report::{HOST, Measure, Sample},
@@ -163,7 +164,7 @@ impl Run {
         let barrier = Barrier::new(usize::from(threads));
         let work = |number| {
             let mut worker = self.subject.worker(operation, number);
-            let mut latencies = Histogram::<u64>::new(3)?;
+            let mut latencies = latency::histogram();
             // Every thread reaches the barrier, even after an error: the others would wait forever.
             barrier.wait();
             let worker = worker.as_mut().map_err(|error| anyhow!("{error:#}"))?;
@@ -178,7 +179,7 @@ impl Run {
         thread::scope(|scope| {
             let work = &work;
             let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
-            let mut all = Histogram::<u64>::new(3)?;
+            let mut all = latency::histogram();
             let mut span: Option<(Instant, Instant)> = None;
             for worker in workers {
                 let (begun, ended, latencies) = worker.join().map_err(|_| anyhow!("a thread panicked"))??;

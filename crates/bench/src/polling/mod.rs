@@ -25,6 +25,7 @@ use transom_vm::CacheMode;
 
 use crate::{
     daemon::Candidate,
+    latency,
     process::{Placement, cpu_ns, on_cores, wakes},
     progress,
     report::Facts,
@@ -158,7 +159,7 @@ fn sample(
     daemon.args.extend(poll_us.map(|us| format!("--poll-us={us}")));
     let start = |_| Run::start_waiting(&daemon, shared, CacheMode::Auto, (Placement::Anywhere, Waiting::Sleep), 1);
     let mut runs = (0..scene.guests()).map(start).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut latencies = latency_histogram()?;
+    let mut latencies = latency::histogram();
     runs.iter_mut().try_for_each(|run| run.requests(OPERATION, WARM_UP, &mut latencies))?;
     latencies.reset();
 
@@ -194,7 +195,7 @@ fn sample(
 fn busy(runs: &mut [Run], time: Duration, latencies: &mut Histogram<u64>) -> anyhow::Result<u64> {
     let together = &Barrier::new(runs.len());
     let one = |run: &mut Run| -> anyhow::Result<(u64, Histogram<u64>)> {
-        let (mut count, mut latencies) = (0, latency_histogram()?);
+        let (mut count, mut latencies) = (0, latency::histogram());
         together.wait();
         let begun = Instant::now();
         while begun.elapsed() < time {
@@ -214,11 +215,6 @@ fn busy(runs: &mut [Run], time: Duration, latencies: &mut Histogram<u64>) -> any
         latencies.add(of_guest)?;
     }
     Ok(count)
-}
-
-/// Returns a histogram of times up to a minute. The driver clamps what is beyond the range, also of one that can grow.
-fn latency_histogram() -> anyhow::Result<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, 60_000_000_000, 3)?)
 }
 
 /// Threads of the host that compute.

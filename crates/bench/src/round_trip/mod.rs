@@ -16,6 +16,7 @@ use transom_wire::ops::init::InitFlags;
 
 use crate::{
     daemon::{Candidate, Daemon},
+    latency,
     process::{Placement, cpu_ns, on_core},
     progress,
     report::{Measure, Sample},
@@ -175,7 +176,7 @@ impl Run {
 
     fn burst(&mut self, operation: Operation, scale: f64, scenario: &str, repetition: u32) -> anyhow::Result<Sample> {
         let count = ((f64::from(operation.burst_len()) * scale) as u32).max(u32::from(self.depth));
-        let mut latencies = Histogram::<u64>::new(3)?;
+        let mut latencies = latency::histogram();
         let core = self.placement.guest_core();
         let first = || (0..self.depth).map(|slot| self.targets.script(operation, slot)).collect();
         let scripts = self.scripts.entry(operation).or_insert_with(first);

@@ -70,6 +70,7 @@ impl Bench {
             ownership: Arc::new(Ownership::default()),
             migration: None,
             journal: None,
+            notifications: None,
         };
         let device = Device::new(server, &config, &Arc::new(Monitor::default())).unwrap();
         let ram = GuestRam::from_ranges(&[(GuestAddress(0), RAM_LEN)]).unwrap();
