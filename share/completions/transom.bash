@@ -70,6 +70,9 @@ _transom() {
             transom__subcmd__bench,cost)
                 cmd="transom__subcmd__bench__subcmd__cost"
                 ;;
+            transom__subcmd__bench,cost-library)
+                cmd="transom__subcmd__bench__subcmd__cost__subcmd__library"
+                ;;
             transom__subcmd__bench,fio)
                 cmd="transom__subcmd__bench__subcmd__fio"
                 ;;
@@ -78,6 +81,9 @@ _transom() {
                 ;;
             transom__subcmd__bench,memory)
                 cmd="transom__subcmd__bench__subcmd__memory"
+                ;;
+            transom__subcmd__bench,polling)
+                cmd="transom__subcmd__bench__subcmd__polling"
                 ;;
             transom__subcmd__bench,render)
                 cmd="transom__subcmd__bench__subcmd__render"
@@ -174,7 +180,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__bench)
-            opts="-o -h --daemon --shared-in --rounds --out --name --socket --suite --groups --guest --cache --scale --placement --kernel --memory-mib --dax-window-mib --mount-options --help compare render cost round-trip library fio memory smoke workload"
+            opts="-o -h --daemon --shared-in --rounds --out --name --socket --suite --groups --guest --cache --scale --placement --kernel --memory-mib --dax-window-mib --mount-options --help compare render cost cost-library round-trip library fio memory polling smoke workload"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -278,7 +284,7 @@ _transom() {
             return 0
             ;;
         transom__subcmd__bench__subcmd__cost)
-            opts="-h --daemon --shared-in --rounds --out --name --depth --operations --polling --baseline --write-baseline --help"
+            opts="-h --daemon --shared-in --rounds --out --name --depth --operations --polling --library --baseline --write-baseline --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -309,7 +315,7 @@ _transom() {
                     return 0
                     ;;
                 --operations)
-                    COMPREPLY=($(compgen -W "getattr lookup lookup_absent open read_4k write_4k read_1m write_1m readdir_10 readdirplus_10 statfs getxattr_absent create_release_unlink mkdir_rmdir rename setattr flush fsync" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "getattr lookup lookup_absent open read_4k write_4k read_1m write_1m readdir_10 readdirplus_10 list_new_10 statfs getxattr_absent create_release_unlink mkdir_rmdir rename setattr flush fsync" -- "${cur}"))
                     return 0
                     ;;
                 --polling)
@@ -324,6 +330,20 @@ _transom() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__bench__subcmd__cost__subcmd__library)
+            opts="-h --help getattr lookup read_4k write_4k read_4k_shared write_4k_shared read_1m write_1m read_1m_copied create_unlink stat_warm read_4k_warm"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -487,6 +507,48 @@ _transom() {
                     return 0
                     ;;
                 --inodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        transom__subcmd__bench__subcmd__polling)
+            opts="-h --daemon --poll-us --scenes --rounds --seconds --shared-in --out --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --daemon)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --poll-us)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scenes)
+                    COMPREPLY=($(compgen -W "idle one-busy eight-busy host-computes" -- "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shared-in)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --out)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

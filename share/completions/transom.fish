@@ -202,19 +202,19 @@ complete -c transom -n "__fish_transom_using_subcommand top" -s 1 -l once -d 'Pr
 complete -c transom -n "__fish_transom_using_subcommand top" -l json -d 'Print all metrics as one line of JSON for each socket, and exit'
 complete -c transom -n "__fish_transom_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l daemon -d 'A daemon: transomd, virtiofsd (1.14, built if needed), virtiofsd-c (of QEMU 7.2), or a program with virtiofsd\'s command line; the first one is compared with each other [default: transomd, virtiofsd]' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l shared-in -d 'Where to create the shared directory' -r -F
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l rounds -d 'Number of rounds; fewer than five give no ratios [default: that of the suite, otherwise 9]' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l out -d 'Directory for NAME.json, NAME.md and NAME.html' -r -F
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l name -d 'Name of these files [default: that of the suite or the subcommand]' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l socket -d 'The socket of a running daemon that waits for a front end; for --guest user, and for mount if it keeps serving' -r -F
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l suite -d 'The set of workloads' -r -f -a "quick\t'A first look: small files, blocks, trees; a minute'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l daemon -d 'A daemon: transomd, virtiofsd (1.14, built if needed), virtiofsd-c (of QEMU 7.2), or a program with virtiofsd\'s command line; the first one is compared with each other [default: transomd, virtiofsd]' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l shared-in -d 'Where to create the shared directory' -r -F
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l rounds -d 'Number of rounds; fewer than five give no ratios [default: that of the suite, otherwise 9]' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l out -d 'Directory for NAME.json, NAME.md and NAME.html' -r -F
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l name -d 'Name of these files [default: that of the suite or the subcommand]' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l socket -d 'The socket of a running daemon that waits for a front end; for --guest user, and for mount if it keeps serving' -r -F
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l suite -d 'The set of workloads' -r -f -a "quick\t'A first look: small files, blocks, trees; a minute'
 seeds\t'The tables of the original virtio-fs and DAX proposals: smallfile, fio, page faults'
 small\t'Small files, directories, fsync, and whole trees: unpacked, walked, built, installed, removed'
 io\t'4 KiB and 1 MiB, sequential and random, cached and direct, and through mappings'
 scale\t'1 to 16 jobs, 1,000 files to a million, 1 to 8 guests'
 all\t'All except quick'"
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l groups -d 'Run only these groups of the suite' -r -f -a "small-files\t'Many small files: create, stat, readdir, open, rename, unlink'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l groups -d 'Run only these groups of the suite' -r -f -a "small-files\t'Many small files: create, stat, readdir, open, rename, unlink'
 tree\t'Creation and removal of directories'
 blocks\t'Reads and writes of 4 KiB and 1 MiB in one file'
 synced\t'Small writes, each followed by fsync'
@@ -229,29 +229,31 @@ entries\t'A mapping with page-table entries of 4 KiB and of 2 MiB'
 jobs\t'Increasing numbers of jobs'
 breadth\t'Increasing numbers of files'
 guests\t'Increasing numbers of guests, each with one job'"
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l guest -d 'The kind of guest' -r -f -a "user\t'The guest library in this process: no kernel, no machine'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l guest -d 'The kind of guest' -r -f -a "user\t'The guest library in this process: no kernel, no machine'
 mount\t'This machine\'s kernel, on a mount of the share; cold workloads need root, to drop caches'
 uml\t'User Mode Linux: an ordinary process, with the least overhead of its own'
 qemu\t'A PC under KVM or emulation; runs any kernel'"
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l cache -d 'Cache modes of the daemons' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l scale -d 'Factor for the number of files and operations' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l placement -d 'Where the daemon runs, as seen from the guest [default: other-core for user, anywhere for mount, same-core for uml and qemu]' -r -f -a "same-core\t'On the guest\'s core: no other core has to wake up, but each side waits for the other'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l cache -d 'Cache modes of the daemons' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l scale -d 'Factor for the number of files and operations' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l placement -d 'Where the daemon runs, as seen from the guest [default: other-core for user, anywhere for mount, same-core for uml and qemu]' -r -f -a "same-core\t'On the guest\'s core: no other core has to wake up, but each side waits for the other'
 other-core\t'On another core'
 anywhere\t'Wherever the scheduler puts it'"
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l kernel -d 'The kernel that --guest uml or qemu boots [default: one is fetched or built]' -r -F
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l memory-mib -d 'Memory of a virtual machine, in MiB' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -l dax-window-mib -d 'Also measure the first daemon with a DAX window of MIB; for --guest user and qemu. A single window comes before all others, several sizes come after the first daemon' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -s o -l mount-options -d 'Also measure the first daemon with these options of transom mount; needs --guest mount. A single list comes before all others, several lists come after the first daemon' -r
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "compare" -d 'Compare two result files'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "render" -d 'Make page and tables from a result file again'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "cost" -d 'What daemons execute for a request: instructions, system calls, allocations, copies, wakes'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "round-trip" -d 'Measure daemons alone, by requests from a driver without a guest'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "library" -d 'Measure operations of the guest library, by threads of this process'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "fio" -d 'Run fio in a Linux guest under QEMU: with and without DAX, other daemons, 9p'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "memory" -d 'Measure the daemons\' memory with very many inodes'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "smoke" -d 'Run everything once, at minimal size'
-complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost round-trip library fio memory smoke workload" -f -a "workload" -d 'Run workloads in a directory and print a JSON line for each: what runs inside a guest'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l kernel -d 'The kernel that --guest uml or qemu boots [default: one is fetched or built]' -r -F
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l memory-mib -d 'Memory of a virtual machine, in MiB' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -l dax-window-mib -d 'Also measure the first daemon with a DAX window of MIB; for --guest user and qemu. A single window comes before all others, several sizes come after the first daemon' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -s o -l mount-options -d 'Also measure the first daemon with these options of transom mount; needs --guest mount. A single list comes before all others, several lists come after the first daemon' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "compare" -d 'Compare two result files'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "render" -d 'Make page and tables from a result file again'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "cost" -d 'What daemons execute for a request: instructions, system calls, allocations, copies, wakes'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "cost-library" -d 'Do an operation of the guest library for each byte on standard input: what `cost --library` counts'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "round-trip" -d 'Measure daemons alone, by requests from a driver without a guest'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "library" -d 'Measure operations of the guest library, by threads of this process'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "fio" -d 'Run fio in a Linux guest under QEMU: with and without DAX, other daemons, 9p'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "memory" -d 'Measure the daemons\' memory with very many inodes'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "polling" -d 'Compare settings of --poll-us: speed, processor time and wakes with idle and busy guests, and on a busy host'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "smoke" -d 'Run everything once, at minimal size'
+complete -c transom -n "__fish_transom_using_subcommand bench; and not __fish_seen_subcommand_from compare render cost cost-library round-trip library fio memory polling smoke workload" -f -a "workload" -d 'Run workloads in a directory and print a JSON line for each: what runs inside a guest'
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from compare" -l daemon -d 'Only this daemon; may be repeated [default: all that are in both files]' -r
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from compare" -l fail-below -d 'Exit with status 1 if the whole interval of any ratio is below this value, for example 0.9' -r
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help'
@@ -274,6 +276,7 @@ read_1m\t'READ of 1 MiB'
 write_1m\t'WRITE of 1 MiB'
 readdir_10\t'READDIR of 10 entries'
 readdirplus_10\t'READDIRPLUS of 10 entries, whose inodes the daemon knows'
+list_new_10\t'OPENDIR, READDIRPLUS of 10 entries, whose inodes the daemon does not know, and RELEASEDIR; the BATCH_FORGET is not counted'
 statfs\t'STATFS'
 getxattr_absent\t'GETXATTR of `security.capability`, which the file does not have: what Linux asks before a write'
 create_release_unlink\t'CREATE, RELEASE, UNLINK; the FORGET is not counted'
@@ -286,7 +289,9 @@ complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_s
 on\t''"
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from cost" -l baseline -d 'Compare the first daemon, one request at a time and without polling, with this file; exit with status 1 where it is worse' -r -F
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from cost" -l write-baseline -d 'Write this file instead of comparing with it' -r -F
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from cost" -l library -d 'Count what the guest library executes, over the first daemon, instead of what daemons do'
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from cost" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from cost-library" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from round-trip" -l daemon -d 'A daemon: transomd, virtiofsd (1.14, built if needed), virtiofsd-c (of QEMU 7.2), or a program with virtiofsd\'s command line; the first one is compared with each other [default: transomd, virtiofsd]' -r
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from round-trip" -l shared-in -d 'Where to create the shared directory' -r -F
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from round-trip" -l rounds -d 'Number of rounds; fewer than five give no ratios [default: that of the suite, otherwise 9]' -r
@@ -356,6 +361,17 @@ complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_s
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from memory" -l name -d 'Name of these files [default: that of the suite or the subcommand]' -r
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from memory" -l inodes -d 'Number of files to look up' -r
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from memory" -s h -l help -d 'Print help'
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -l daemon -d 'The daemon, which has to know --poll-us' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -l poll-us -d 'Values of --poll-us, beside the daemon\'s default' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -l scenes -d 'What guests and host do [default: all]' -r -f -a "idle\t'One guest that has been busy, and does nothing'
+one-busy\t'One guest that reads 4 KiB at a time'
+eight-busy\t'Eight such guests on two cores'
+host-computes\t'One such guest, while a thread computes on each of two cores'"
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -l rounds -d 'Number of rounds' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -l seconds -d 'Seconds that each sample takes; an idle share is watched for this long' -r
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -l shared-in -d 'Where to create the shared directory' -r -F
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -l out -d 'Directory for polling.json and polling.md' -r -F
+complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from polling" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from smoke" -l daemon -d 'The daemons to try' -r
 complete -c transom -n "__fish_transom_using_subcommand bench; and __fish_seen_subcommand_from smoke" -l guest -d 'The guests to try' -r -f -a "user\t'The guest library in this process: no kernel, no machine'
 mount\t'This machine\'s kernel, on a mount of the share; cold workloads need root, to drop caches'

@@ -84,6 +84,7 @@ complete -c transomd -l check -d 'Set everything up as for serving, without a so
 complete -c transomd -l print-capabilities -d 'Print, as JSON, which optional features management software may rely on, and exit'
 complete -c transomd -l readonly -d 'Refuse all changes to the share'
 complete -c transomd -l upper-layer -d 'Serve the share as the upper layer of an overlayfs that the guest mounts'
+complete -c transomd -l notification-queue -d 'Tell the guest of changes that others make on this host, over virtio\'s notification queue'
 complete -c transomd -l announce-submounts -d 'Show each file system mounted below the shared directory with its own device number [default]'
 complete -c transomd -l no-announce-submounts -d 'Show the whole share as one file system'
 complete -c transomd -l writeback -d 'Let the guest cache writes and send them later'

@@ -1,6 +1,6 @@
 use super::*;
 
-const FEATURES: [Feature; 11] = [
+const FEATURES: [Feature; 12] = [
     Feature::Window,
     Feature::Overlay,
     Feature::Events,
@@ -12,6 +12,7 @@ const FEATURES: [Feature; 11] = [
     Feature::Quota,
     Feature::HiddenPaths,
     Feature::Journal,
+    Feature::NotificationQueue,
 ];
 
 #[test]
