@@ -2,7 +2,7 @@
 //!
 //! The architecture says how a message is addressed to a processor (`arch::message`).
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, format, sync::Arc};
 
 use transom_guest::transport::{
     Interrupts, VolatileRegisters,
@@ -27,13 +27,13 @@ const COUNTS_OF_TWO: [(&str, u16, Queues); 2] =
     [("one message", 1, Queues::Shared), ("a message for each queue", EACH_OF_TWO, Queues::Own)];
 
 /// Vector 0 is for the configuration, the others are for the high-priority queue and two request queues.
-pub(super) const EACH_OF_TWO: u16 = 4;
+const EACH_OF_TWO: u16 = 4;
 
 /// Uses the file system on one processor.
 pub(super) fn run(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<(), Failure> {
-    for (name, max) in COUNTS {
-        let share = Share::mount(pci::open(function, enable(function, max)?)?, platform, Wait::Sleeping)?;
-        share.use_until_woken(name, request_vector(max))?;
+    for (name, count) in COUNTS {
+        let share = Share::mount(pci::open(function, enable(function, count)?)?, platform, Wait::Sleeping)?;
+        share.use_until_woken(name, request_vector(count))?;
         share.unmount()?;
     }
     Ok(())
@@ -41,18 +41,20 @@ pub(super) fn run(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<()
 
 /// Uses the file system on two processors, both of which run.
 pub(super) fn run_on_both(function: &dyn ConfigSpace, platform: &Arc<Bare>) -> Result<(), Failure> {
-    for (name, max, queues) in COUNTS_OF_TWO {
-        let share = Share::mount(pci::open(function, enable(function, max)?)?, platform, Wait::Sleeping)?;
+    for (name, count, queues) in COUNTS_OF_TWO {
+        let share = Share::mount(pci::open(function, enable(function, count)?)?, platform, Wait::Sleeping)?;
         parallel::run(&share, name, queues)?;
         share.unmount()?;
     }
     Ok(())
 }
 
-/// Has the function interrupt by at most `max` messages.
-pub(super) fn enable(function: &dyn ConfigSpace, max: u16) -> Result<Interrupts, Failure> {
+/// Has the function interrupt by this many messages.
+pub(super) fn enable(function: &dyn ConfigSpace, count: u16) -> Result<Interrupts, Failure> {
     let messages = table(function)?;
-    let count = messages.len().min(max);
+    if messages.len() < count {
+        return Err(format!("the device has {} messages instead of {count}", messages.len()).into());
+    }
     for vector in 0..count {
         // The queue of processor 1 has the last vector of `EACH_OF_TWO`; all others interrupt processor 0.
         let processor = usize::from(vector == 3) % processors::running();

@@ -41,7 +41,9 @@ pub(crate) enum Attachment {
     Aarch64,
     /// On virtio-mmio in the `virt` machine of riscv64.
     Riscv64,
-    /// On the PCI bus of the `virt` machine of riscv64, which has messages and no lines.
+    /// On the PCI bus of the `virt` machine of aarch64, without a window: QEMU's generic device has one message only.
+    Aarch64OfMessages,
+    /// On the PCI bus of the `virt` machine of riscv64, likewise, and the machine has no lines.
     Riscv64OfMessages,
     /// On the PCI bus of the `virt` machine of aarch64, with a window.
     Aarch64WithWindow,
@@ -57,7 +59,7 @@ impl Attachment {
     /// Returns the machine's architecture.
     pub(crate) fn architecture(self) -> &'static str {
         match self {
-            Self::Aarch64 | Self::Aarch64WithWindow | Self::Aarch64WithoutMarks => "aarch64",
+            Self::Aarch64 | Self::Aarch64OfMessages | Self::Aarch64WithWindow | Self::Aarch64WithoutMarks => "aarch64",
             Self::Riscv64 | Self::Riscv64OfMessages | Self::Riscv64WithWindow | Self::Riscv64WithoutMarks => "riscv64",
             _ => "x86_64",
         }
@@ -100,7 +102,9 @@ impl Attachment {
             | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
             Self::PciOfSixteen | Self::OtherPci | Self::Nothing => ("q35", PC),
-            Self::Aarch64 | Self::Aarch64WithWindow => ("virt", &["-cpu", "max", "-smp", "2"]),
+            Self::Aarch64 | Self::Aarch64OfMessages | Self::Aarch64WithWindow => {
+                ("virt", &["-cpu", "max", "-smp", "2"])
+            }
             Self::Aarch64WithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
             Self::Riscv64 | Self::Riscv64WithWindow => ("virt", &["-smp", "2"]),
             Self::Riscv64OfMessages => ("virt,aia=aplic-imsic", &["-smp", "2"]),
@@ -110,7 +114,7 @@ impl Attachment {
 
     fn device(self) -> Option<&'static str> {
         match self {
-            Self::Pci | Self::PciOfSixteen | Self::Riscv64OfMessages => {
+            Self::Pci | Self::PciOfSixteen | Self::Aarch64OfMessages | Self::Riscv64OfMessages => {
                 Some("vhost-user-fs-pci,chardev=fs,tag=kernel,num-request-queues=2")
             }
             Self::PciOfPlatform => {
