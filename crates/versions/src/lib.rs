@@ -22,6 +22,7 @@ pub mod location;
 mod mirror;
 mod reader;
 mod region;
+#[cfg_attr(not(target_endian = "little"), expect(dead_code, reason = "only a writer changes slots"))]
 mod stamp;
 #[cfg(target_endian = "little")]
 mod writer;

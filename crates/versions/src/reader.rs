@@ -111,6 +111,10 @@ impl<M: AsRef<[AtomicU64]>> Reader<M> {
     }
 }
 
-#[cfg(all(test, not(feature = "loom")))]
+#[cfg(all(test, not(feature = "loom"), target_endian = "little"))]
 #[path = "reader_test.rs"]
 mod tests;
+
+#[cfg(all(test, not(feature = "loom")))]
+#[path = "reader_bytes_test.rs"]
+mod bytes_tests;
