@@ -12,7 +12,7 @@ const FEATURES: [Feature; 12] = [
     Feature::Quota,
     Feature::HiddenPaths,
     Feature::Journal,
-    Feature::NotificationQueue,
+    Feature::Notifications,
 ];
 
 #[test]
