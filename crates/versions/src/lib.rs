@@ -5,6 +5,8 @@
 //! before it sends a request ([`Reader::now`]), keeps it with the reply, and may use what it cached for as long as
 //! [`Reader::is_valid`] says so: one load of the slot, and one of the epoch.
 //!
+//! A reply may say how the guest's own change has raised a slot; [`OwnChanges`] keeps that apart from changes by others.
+//!
 //! [`layout`] describes the memory. Nothing in it is allocated: an inode's slot follows from a hash of its number, and
 //! two inodes that share a slot cost a needless request, never a stale answer.
 //! [Decision 17](../../../docs/decisions/0017-version-table.md) has the reasons.
@@ -20,6 +22,7 @@ pub mod layout;
 pub mod location;
 #[cfg(target_endian = "little")]
 mod mirror;
+mod own;
 mod reader;
 mod region;
 #[cfg_attr(not(target_endian = "little"), expect(dead_code, reason = "only a writer changes slots"))]
@@ -33,6 +36,7 @@ mod loom_test;
 pub use atomic::AtomicU64;
 pub use error::TableError;
 pub use hash::{Keys, Slot};
+pub use own::{OwnChanges, Raised};
 pub use reader::{Moment, Reader};
 pub use region::Region;
 pub use stamp::Stamp;

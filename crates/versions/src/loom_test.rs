@@ -1,5 +1,5 @@
 //! Models of readers and writers of one table. Every order of their accesses is tried. Those of mirrors
-//! are in [`mirrors`].
+//! are in [`mirrors`], those of a guest's own changes in [`own`].
 //!
 //! A file is a value under a lock, as the host's kernel keeps it: a system call takes the lock. `done` tells a guest
 //! that a change is complete, as a message from the guest that made it would.
@@ -20,6 +20,8 @@ use crate::{AtomicU64, Keys, Reader, Slot, Writer, layout};
 
 #[path = "loom_mirror_test.rs"]
 mod mirrors;
+#[path = "loom_own_test.rs"]
+mod own;
 
 type Memory = Box<[AtomicU64]>;
 

@@ -1,7 +1,7 @@
 //! What a guest does with the table.
 
 use crate::{
-    AtomicU64, Keys, Slot, Stamp, TableError,
+    AtomicU64, Keys, OwnChanges, Slot, Stamp, TableError,
     atomic::load,
     layout::{
         CLOCK_AT, EPOCH_AT, FLAG_HOST_CHANGES, FLAGS_AT, HEADER_WORDS, HOT, KEY0_AT, KEY1_AT, LAYOUT, LAYOUT_AT, MAGIC,
@@ -82,6 +82,16 @@ impl<M: AsRef<[AtomicU64]>> Reader<M> {
         let words = self.memory.as_ref();
         // The hot bit is the highest, so that a hot slot exceeds every clock.
         load(&words[slot.word()]) <= fetched.clock.0 && load(&words[EPOCH_AT]) == fetched.epoch
+    }
+
+    /// As [`Self::is_slot_valid`], but changes by this guest, in `own`, do not count: the guest has applied them to what
+    /// it has cached.
+    #[inline]
+    pub fn is_slot_valid_but_for(&self, slot: Slot, fetched: Moment, own: &OwnChanges) -> bool {
+        let words = self.memory.as_ref();
+        let word = load(&words[slot.word()]);
+        // The end of a range has no hot bit, so that it is no hot slot's word.
+        (word <= fetched.clock.0 || own.explain(word, fetched.clock)) && load(&words[EPOCH_AT]) == fetched.epoch
     }
 
     /// Returns the slot of inode `ino`, which never changes.

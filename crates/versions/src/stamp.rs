@@ -1,6 +1,7 @@
 //! Stamps, and the transitions of one slot.
 
 use crate::{
+    Raised,
     atomic::{AtomicU64, Ordering, load},
     layout::HOT,
 };
@@ -21,11 +22,11 @@ impl Stamp {
     }
 }
 
-/// Raises a slot to `stamp`, keeps its hot bit, and returns the new word.
+/// Raises a slot to `stamp`, keeps its hot bit, and returns the words before and after.
 ///
 /// If another change has raised it further already, this one takes a stamp from `next`, so that each change sets a
 /// stamp of its own, and the stamps of a slot only rise.
-pub(crate) fn raise(slot: &AtomicU64, mut stamp: Stamp, next: impl Fn() -> Stamp) -> u64 {
+pub(crate) fn raise(slot: &AtomicU64, mut stamp: Stamp, next: impl Fn() -> Stamp) -> Raised {
     // Whoever sees the stamp of a change also sees the clock that it was taken from, so that `next` is above it.
     let mut word = slot.load(Ordering::Acquire);
     loop {
@@ -34,7 +35,7 @@ pub(crate) fn raise(slot: &AtomicU64, mut stamp: Stamp, next: impl Fn() -> Stamp
         }
         let raised = word & HOT | (word & !HOT).max(stamp.0);
         match slot.compare_exchange_weak(word, raised, Ordering::SeqCst, Ordering::Acquire) {
-            Ok(_) => return raised,
+            Ok(previous) => return Raised { previous, word: raised },
             Err(found) => word = found,
         }
     }

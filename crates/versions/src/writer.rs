@@ -1,7 +1,7 @@
 //! What a daemon does with the table. Only little-endian machines can: the clock is advanced in place.
 
 use crate::{
-    AtomicU64, Keys, Reader, Slot, Stamp, TableError,
+    AtomicU64, Keys, Raised, Reader, Slot, Stamp, TableError,
     atomic::{Ordering, load},
     layout::{
         CLOCK_AT, EPOCH_AT, FLAG_HOST_CHANGES, FLAGS_AT, HEADER_WORDS, KEY0_AT, KEY1_AT, LAYOUT, LAYOUT_AT, MAGIC,
@@ -62,6 +62,12 @@ impl<M: AsRef<[AtomicU64]>> Writer<M> {
     /// stamp, and the hot bit.
     #[inline]
     pub fn raise(&self, slot: Slot, stamp: Stamp) -> u64 {
+        self.raise_from(slot, stamp).word
+    }
+
+    /// Does the same as [`Self::raise`], and also returns the word that it has replaced: no other change lies between.
+    #[inline]
+    pub fn raise_from(&self, slot: Slot, stamp: Stamp) -> Raised {
         raise(self.slot_word(slot), stamp, || self.next_stamp())
     }
 

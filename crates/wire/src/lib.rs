@@ -4,9 +4,10 @@
 //! derive the rest. Every structure is `#[repr(C)]`, little endian, without implicit padding, and readable at any
 //! alignment; its size is asserted beside it. [`ops`] has one file for the structures of each operation. Shared
 //! structures are in [`header`], [`attr`], [`dirent`], [`extension`] and [`acl`]; [`backing`] has the ioctls of the
-//! device file, [`linux`] the flags of system calls that messages carry, [`window`] the units of DAX, and [`agent`] the
-//! channel to the agent in a guest, and [`notification`] what the notification queue carries. Nothing here does input
-//! or output, allocates, or depends on a host or a guest.
+//! device file, [`linux`] the flags of system calls that messages carry, [`window`] the units of DAX, [`agent`] the
+//! channel to the agent in a guest, [`notification`] what the notification queue carries, and [`own_changes`] what
+//! replies may tell a guest that has a version table. Nothing here does input or output, allocates, or depends on a
+//! host or a guest.
 //!
 //! Source: `include/uapi/linux/fuse.h` up to minor 45, and virtio 1.3 §5.11.
 
@@ -30,6 +31,7 @@ pub mod notification;
 pub mod opcode;
 pub mod operation;
 pub mod ops;
+pub mod own_changes;
 pub mod window;
 
 pub use ids::{Handle, NodeId, Unique};

@@ -31,6 +31,17 @@ pub(crate) enum Mutant {
     HeatOfAHotSlotLeavesItsWord,
     HeatAfterTheReply,
     HeatEndsWithTheDaemon,
+    OwnChangesIgnoreWhatLiesBetween,
+    OwnPreviousIsReadBeforeTheRaise,
+    OwnPreviousIsTheClock,
+    OwnChangesAreJoinedBeforeTheyAreApplied,
+    OwnChangesAreNotApplied,
+    OwnChangesCoverTheSlotAtAnyStamp,
+    OwnChangesCoverAHotSlot,
+    OwnChangesCoverAnOlderFetch,
+    OwnChangesCoverAnotherEpoch,
+    OwnChangesArePutOverALaterFetch,
+    RaisesLeaveTheirStamp,
 }
 
 impl Mutant {
@@ -50,6 +61,17 @@ impl Mutant {
         Self::HeatOfAHotSlotLeavesItsWord,
         Self::HeatAfterTheReply,
         Self::HeatEndsWithTheDaemon,
+        Self::OwnChangesIgnoreWhatLiesBetween,
+        Self::OwnPreviousIsReadBeforeTheRaise,
+        Self::OwnPreviousIsTheClock,
+        Self::OwnChangesAreJoinedBeforeTheyAreApplied,
+        Self::OwnChangesAreNotApplied,
+        Self::OwnChangesCoverTheSlotAtAnyStamp,
+        Self::OwnChangesCoverAHotSlot,
+        Self::OwnChangesCoverAnOlderFetch,
+        Self::OwnChangesCoverAnotherEpoch,
+        Self::OwnChangesArePutOverALaterFetch,
+        Self::RaisesLeaveTheirStamp,
     ];
 }
 
@@ -78,8 +100,10 @@ enum Serving {
     Stamped {
         version: u8,
         stamp: u8,
+        /// The slot's stamp at that moment, for a mutant.
+        seen: u8,
     },
-    Raised(u8),
+    Raised(u8, Raise),
     /// A stamp was taken before the change.
     Early(u8),
     /// The need for heat is announced.
@@ -95,6 +119,36 @@ enum Serving {
         stamp: u8,
     },
     Dead,
+}
+
+/// The stamps of a slot before and after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Raise {
+    previous: u8,
+    new: u8,
+    /// The slot is hot: the reply says nothing.
+    is_hot: bool,
+}
+
+/// A change that the guest that reads has sent itself, and not yet taken note of. Two may be in flight, and their replies
+/// are dealt with in any order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Flight {
+    Sent {
+        /// Something was requested since.
+        is_fetching: bool,
+    },
+    Replied {
+        is_fetching: bool,
+        version: u8,
+        raise: Raise,
+    },
+    /// What is cached shows the change.
+    Applied(Raise),
+    /// Of a mutant.
+    Joined {
+        version: u8,
+    },
 }
 
 /// What a guest's reader is doing.
@@ -152,13 +206,31 @@ pub(crate) struct State {
     /// The death was noticed.
     is_buried: bool,
     sides: [Side; 2],
+    /// Of guest 1, which reads: its own changes in flight, and the range of stamps that are its own.
+    flights: [Option<Flight>; 2],
+    own: Option<(u8, u8)>,
+    /// The last of its own changes that what it has cached shows.
+    applied: u8,
 }
 
 impl State {
     pub(crate) fn new(left: Budget) -> Self {
         let side = Side { serving: Serving::Nothing, reading: Reading::Nothing, cached: None, is_open: false, heat: 0 };
         let slot = Word { is_hot: false, stamp: 0 };
-        Self { left, version: 0, complete: 0, slot, clock: 0, epoch: 0, orphans: 0, is_buried: false, sides: [side; 2] }
+        Self {
+            left,
+            version: 0,
+            complete: 0,
+            slot,
+            clock: 0,
+            epoch: 0,
+            orphans: 0,
+            is_buried: false,
+            sides: [side; 2],
+            flights: [None; 2],
+            own: None,
+            applied: 0,
+        }
     }
 
     /// Calls `visit` with every state that may come next.
@@ -169,6 +241,7 @@ impl State {
         }
         // The sides differ only in who may die: one that reads is enough, and keeps the search small.
         self.read(1, mutant, visit);
+        self.note_own(mutant, &mut |next| visit(next, None));
         self.die(mutant, &mut |next| visit(next, None));
     }
 
@@ -191,9 +264,14 @@ impl State {
         if side.serving != Serving::Nothing {
             return;
         }
-        if self.left.changes[at] > 0 {
+        if self.left.changes[at] > 0 && (at == 0 || self.flights.contains(&None)) {
             visit(self.with(|next| {
                 next.left.changes[at] -= 1;
+                if at == 1
+                    && let Some(free) = next.flights.iter_mut().find(|flight| flight.is_none())
+                {
+                    *free = Some(Flight::Sent { is_fetching: false });
+                }
                 if mutant == Some(Mutant::StampBeforeTheSystemCall) {
                     next.clock += 1;
                     next.sides[at].serving = Serving::Early(next.clock);
@@ -232,30 +310,41 @@ impl State {
         match self.sides[at].serving {
             Serving::Nothing | Serving::Dead => {}
             Serving::Early(stamp) => visit(self.with(|next| {
-                next.slot.stamp = next.slot.stamp.max(stamp);
+                let raise = next.raise(stamp, mutant);
                 next.version += 1;
-                next.sides[at].serving = Serving::Raised(next.version);
+                next.sides[at].serving = Serving::Raised(next.version, raise);
             })),
             Serving::Changed(version) => {
                 if mutant == Some(Mutant::ReplyBeforeTheStamp) {
                     visit(self.with(|next| {
                         next.complete = next.complete.max(version);
                         next.clock += 1;
-                        next.sides[at].serving = Serving::Stamped { version, stamp: next.clock };
+                        next.sides[at].serving = Serving::Stamped { version, stamp: next.clock, seen: next.slot.stamp };
                     }));
                 } else {
-                    visit(stamped(&|stamp| Serving::Stamped { version, stamp }));
+                    let seen = self.slot.stamp;
+                    visit(stamped(&|stamp| Serving::Stamped { version, stamp, seen }));
                 }
             }
-            Serving::Stamped { version, stamp } => visit(self.with(|next| {
-                let goes_back = mutant == Some(Mutant::SlotsGoBack);
-                next.slot.stamp = if goes_back { stamp } else { next.slot.stamp.max(stamp) };
-                next.slot.is_hot &= mutant != Some(Mutant::StampsEndTheHeat);
-                next.sides[at].serving = Serving::Raised(version);
+            Serving::Stamped { version, stamp, seen } => visit(self.with(|next| {
+                let mut raise = next.raise(stamp, mutant);
+                match mutant {
+                    Some(Mutant::OwnPreviousIsReadBeforeTheRaise) => raise.previous = seen,
+                    Some(Mutant::OwnPreviousIsTheClock) => raise.previous = stamp - 1,
+                    _ => {}
+                }
+                next.sides[at].serving = Serving::Raised(version, raise);
             })),
-            Serving::Raised(version) => visit(self.with(|next| {
+            Serving::Raised(version, raise) => visit(self.with(|next| {
                 next.complete = next.complete.max(version);
                 next.sides[at].serving = Serving::Nothing;
+                // A daemon answers in its order, so the one that was sent first.
+                if at == 1
+                    && let Some(flight) = next.flights.iter_mut().flatten().find(|at| matches!(at, Flight::Sent { .. }))
+                    && let Flight::Sent { is_fetching } = *flight
+                {
+                    *flight = Flight::Replied { is_fetching, version, raise };
+                }
             })),
             Serving::Announced => visit(stamped(&Serving::Heating)),
             Serving::Heating(stamp) => visit(self.with(|next| {
@@ -286,6 +375,97 @@ impl State {
         }
     }
 
+    /// Goes on with a fetch. What is in flight meanwhile knows it.
+    fn begin_fetch(&mut self, at: usize, reading: Reading) {
+        self.sides[at].reading = reading;
+        for flight in self.flights.iter_mut().flatten() {
+            if let Flight::Sent { is_fetching } | Flight::Replied { is_fetching, .. } = flight {
+                *is_fetching = true;
+            }
+        }
+    }
+
+    /// Raises the slot after a change, in one step. Every change sets a stamp of its own.
+    fn raise(&mut self, stamp: u8, mutant: Option<Mutant>) -> Raise {
+        let Word { is_hot, stamp: previous } = self.slot;
+        let mut new = stamp;
+        if mutant != Some(Mutant::SlotsGoBack) && previous >= stamp {
+            new = previous;
+            if mutant != Some(Mutant::RaisesLeaveTheirStamp) {
+                self.clock += 1;
+                new = self.clock;
+            }
+        }
+        self.slot = Word { is_hot: is_hot && mutant != Some(Mutant::StampsEndTheHeat), stamp: new };
+        Raise { previous, new, is_hot }
+    }
+
+    /// Takes note of a change that guest 1 has made itself, once its reply has come.
+    fn note_own(&self, mutant: Option<Mutant>, visit: &mut impl FnMut(Self)) {
+        for at in 0..2 {
+            let Some(flight) = self.flights[at] else { continue };
+            match flight {
+                Flight::Sent { .. } => {}
+                Flight::Replied { is_fetching, version, raise } => visit(self.with(|next| {
+                    if mutant == Some(Mutant::OwnChangesAreJoinedBeforeTheyAreApplied) {
+                        next.join(raise, mutant);
+                        next.flights[at] = Some(Flight::Joined { version });
+                    } else {
+                        next.apply(version, is_fetching, mutant);
+                        next.flights[at] = Some(Flight::Applied(raise));
+                    }
+                })),
+                Flight::Applied(raise) => visit(self.with(|next| {
+                    next.join(raise, mutant);
+                    next.flights[at] = None;
+                })),
+                Flight::Joined { version } => visit(self.with(|next| {
+                    next.apply(version, false, mutant);
+                    next.flights[at] = None;
+                })),
+            }
+        }
+    }
+
+    /// Has what is cached show the guest's own change, unless it shows a later one of the guest's already.
+    fn apply(&mut self, version: u8, is_fetching: bool, mutant: Option<Mutant>) {
+        if mutant == Some(Mutant::OwnChangesAreNotApplied) || version < self.applied {
+            return;
+        }
+        self.applied = version;
+        let cached = &mut self.sides[1].cached;
+        if is_fetching && mutant != Some(Mutant::OwnChangesArePutOverALaterFetch) {
+            *cached = None;
+        } else if let Some(cached) = cached {
+            cached.version = version;
+        }
+    }
+
+    /// Adds the guest's own change to the range of its own.
+    fn join(&mut self, Raise { previous, new, is_hot }: Raise, mutant: Option<Mutant>) {
+        if is_hot && mutant != Some(Mutant::OwnChangesCoverAHotSlot) {
+            return;
+        }
+        self.own = match self.own {
+            Some((begin, end)) if previous == end => Some((begin, new)),
+            Some((begin, end)) if new == begin => Some((previous, end)),
+            Some((begin, _)) if mutant == Some(Mutant::OwnChangesIgnoreWhatLiesBetween) => Some((begin, new)),
+            Some((begin, _)) if new < begin => self.own,
+            Some((_, end)) if previous < end => None,
+            _ => Some((previous, new)),
+        };
+    }
+
+    /// Returns whether all that has raised the slot since `clock` was the guest's own.
+    fn is_own(&self, clock: u8, mutant: Option<Mutant>) -> bool {
+        self.own.is_some_and(|(begin, end)| {
+            let is_cold = !self.slot.is_hot || mutant == Some(Mutant::OwnChangesCoverAHotSlot);
+            let is_at_end = self.slot.stamp == end || mutant == Some(Mutant::OwnChangesCoverTheSlotAtAnyStamp);
+            let is_since = begin <= clock || mutant == Some(Mutant::OwnChangesCoverAnOlderFetch);
+            is_cold && is_at_end && is_since
+        })
+    }
+
     /// Fetches, or uses what was fetched.
     fn read(&self, at: usize, mutant: Option<Mutant>, visit: &mut impl FnMut(Self, Option<Used>)) {
         let side = &self.sides[at];
@@ -309,17 +489,20 @@ impl State {
                         }
                         _ => Reading::Epoch(self.epoch),
                     };
-                    visit(go(reading), None);
+                    visit(self.with(|next| next.begin_fetch(at, reading)), None);
                 }
                 if let Some(cached) = side.cached {
                     let is_heeded = mutant != Some(Mutant::UseIgnoresTheHeat);
                     let is_hot = self.slot.is_hot && is_heeded;
-                    let is_slot_valid = !is_hot && self.slot.stamp <= cached.clock;
+                    let is_own = self.is_own(cached.clock, mutant);
+                    let is_slot_valid = !is_hot && self.slot.stamp <= cached.clock || is_own;
                     let is_slot_valid = is_slot_valid || mutant == Some(Mutant::UseIgnoresTheSlot);
                     visit(go(Reading::Checking { at_least: self.complete, is_slot_valid }), None);
                 }
             }
-            Reading::Epoch(epoch) => visit(go(Reading::Moment { epoch, clock: self.clock }), None),
+            Reading::Epoch(epoch) => {
+                visit(self.with(|next| next.begin_fetch(at, Reading::Moment { epoch, clock: self.clock })), None);
+            }
             Reading::Moment { epoch, clock } => visit(cache(Cached { version, epoch, clock }), None),
             Reading::Late { version, epoch, clock } => {
                 let (epoch, clock) = (epoch.unwrap_or(self.epoch), clock.unwrap_or(self.clock));
@@ -327,7 +510,13 @@ impl State {
             }
             Reading::Checking { at_least, is_slot_valid } => {
                 let Some(cached) = side.cached else { return };
-                let is_epoch_valid = cached.epoch == self.epoch || mutant == Some(Mutant::UseIgnoresTheEpoch);
+                let mutants = [Mutant::UseIgnoresTheEpoch, Mutant::OwnChangesCoverAnotherEpoch];
+                let is_ignored = match mutants.iter().position(|&at| Some(at) == mutant) {
+                    Some(0) => true,
+                    Some(_) => self.is_own(cached.clock, None),
+                    None => false,
+                };
+                let is_epoch_valid = cached.epoch == self.epoch || is_ignored;
                 let used = match is_slot_valid && is_epoch_valid {
                     false => Used::Refused,
                     true if cached.version < at_least => Used::Stale,

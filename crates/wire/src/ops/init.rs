@@ -8,6 +8,8 @@
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 
+use crate::own_changes::MAGIC;
+
 /// The major version; a different one ends the negotiation.
 pub const KERNEL_VERSION: u32 = 7;
 /// The newest minor version that is supported here (Linux 7.2).
@@ -60,6 +62,9 @@ bitflags! {
         const ALLOW_IDMAP = 1 << 40;
         const OVER_IO_URING = 1 << 41;
         const REQUEST_TIMEOUT = 1 << 42;
+        /// Not of FUSE: replies may end with a trailer of [`own_changes`](crate::own_changes). Linux hands out bits
+        /// from below. Meant only if [`InitIn::has_magic`] and [`InitOut::has_magic`] say so.
+        const OWN_CHANGES = 1 << 63;
     }
 }
 
@@ -77,10 +82,23 @@ pub struct InitIn {
     pub flags: U32,
     /// The upper half.
     pub flags2: U32,
-    /// Zero.
+    /// Zero, or [`MAGIC`] at its end.
     pub unused: [U32; 11],
 }
 const _: () = assert!(size_of::<InitIn>() == 64);
+
+impl InitIn {
+    /// Returns whether the guest means [`InitFlags::OWN_CHANGES`] by that flag.
+    pub fn has_magic(&self) -> bool {
+        self.as_bytes().ends_with(&MAGIC)
+    }
+
+    /// States that the guest means [`InitFlags::OWN_CHANGES`] by that flag.
+    pub fn set_magic(&mut self) {
+        let at = size_of::<Self>() - MAGIC.len();
+        self.as_mut_bytes()[at..].copy_from_slice(&MAGIC);
+    }
+}
 
 /// Bytes of [`InitIn`] before minor 36: no `flags2`.
 pub const INIT_IN_COMPAT_LEN: usize = 16;
@@ -115,7 +133,20 @@ pub struct InitOut {
     pub max_stack_depth: U32,
     /// In seconds.
     pub request_timeout: U16,
-    /// Zero.
+    /// Zero, or [`MAGIC`] at its end.
     pub unused: [U16; 11],
 }
 const _: () = assert!(size_of::<InitOut>() == 64);
+
+impl InitOut {
+    /// Returns whether the daemon means [`InitFlags::OWN_CHANGES`] by that flag.
+    pub fn has_magic(&self) -> bool {
+        self.as_bytes().ends_with(&MAGIC)
+    }
+
+    /// States that the daemon means [`InitFlags::OWN_CHANGES`] by that flag.
+    pub fn set_magic(&mut self) {
+        let at = size_of::<Self>() - MAGIC.len();
+        self.as_mut_bytes()[at..].copy_from_slice(&MAGIC);
+    }
+}
