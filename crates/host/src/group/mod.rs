@@ -42,7 +42,7 @@ use std::{
 };
 
 use rustix::fs::{OFlags, fstat};
-use transom_versions::{Moment, Reader, Slot, Stamp, Writer};
+use transom_versions::{Moment, Raised, Reader, Slot, Stamp, Writer};
 
 use crate::sysfd::ProcFds;
 use area::{Area, RecordWord};
@@ -187,6 +187,11 @@ impl Group {
     #[inline]
     pub fn stamp(&self, slots: &[Slot]) -> Stamp {
         self.inner.table.stamp(slots)
+    }
+
+    /// As [`Self::stamp`]; calls `each` with each slot and how it was raised.
+    pub fn stamp_each(&self, slots: &[Slot], each: impl FnMut(Slot, Raised)) -> Stamp {
+        self.inner.table.stamp_each(slots, each)
     }
 
     /// Declares everything that any guest has cached invalid, because it is not known what has changed.

@@ -1,7 +1,7 @@
 //! The table of a group with all its mirrors: what is written to the one is written to the others before the call
 //! returns.
 
-use transom_versions::{Reader, Slot, Stamp, Writer};
+use transom_versions::{Raised, Reader, Slot, Stamp, Writer};
 
 use super::{mapping::Mapping, mirrors::Mirrors};
 
@@ -31,9 +31,17 @@ impl Table {
     /// Stamps inodes that were changed.
     #[inline]
     pub(super) fn stamp(&self, slots: &[Slot]) -> Stamp {
+        self.stamp_each(slots, |_, _| {})
+    }
+
+    /// As [`Self::stamp`]; calls `each` with each slot and how it was raised.
+    #[inline]
+    pub(super) fn stamp_each(&self, slots: &[Slot], mut each: impl FnMut(Slot, Raised)) -> Stamp {
         let stamp = self.master.next_stamp();
         for &slot in slots {
-            self.mirror_slot(slot, self.master.raise(slot, stamp));
+            let raised = self.master.raise_from(slot, stamp);
+            self.mirror_slot(slot, raised.word);
+            each(slot, raised);
         }
         stamp
     }

@@ -8,7 +8,7 @@
 use rustix::fs::{AtFlags, StatxFlags, fstat};
 use smallvec::SmallVec;
 use transom_versions::Slot;
-use transom_wire::{Handle, Name, NodeId, operation::Changed};
+use transom_wire::{Handle, Name, NodeId, operation::Changed, own_changes::Trailer};
 
 use super::Passthrough;
 use crate::{Errno, group::Group, server::Changing};
@@ -38,7 +38,20 @@ impl Passthrough {
         if outcome.as_ref().err().is_some_and(|&errno| changes_nothing(errno)) {
             return outcome;
         }
-        group.stamp(&changes.slots);
+        if request.may_be_deferred && matches!(outcome, Err(Errno::AGAIN)) {
+            // The guest gets no reply before the request is served again, as a whole.
+            return outcome;
+        }
+        let mut own = Trailer::default();
+        group.stamp_each(&changes.slots, |slot, raised| {
+            // A hot slot is valid for nobody, and stays so.
+            if raised.is_own_change() {
+                own.push(slot.number(), raised.previous, raised.word);
+            }
+        });
+        if let Some(own_changes) = request.own_changes {
+            own_changes.set(own);
+        }
         if changes.is_incomplete || turn.as_ref().is_some_and(|turn| !turn.is_exclusive()) {
             group.invalidate_all();
         }

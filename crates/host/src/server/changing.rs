@@ -1,8 +1,11 @@
 //! A request that may change something, as a file system sees it before and after it serves it.
 
+use std::cell::Cell;
+
 use transom_wire::{
     Name, NodeId,
     operation::{Changed, Row},
+    own_changes::Trailer,
 };
 use zerocopy::{FromBytes, little_endian::U64};
 
@@ -17,6 +20,10 @@ pub struct Changing<'a> {
     pub args: &'a [u8],
     /// The names in the request, in their order.
     pub names: [Option<Name<'a>>; 2],
+    /// Whether the request is handed in again if it ends with EAGAIN.
+    pub may_be_deferred: bool,
+    /// Where to note how slots of the version table were raised, if the guest is to be told.
+    pub own_changes: Option<&'a Cell<Trailer>>,
 }
 
 impl Changing<'_> {

@@ -3,11 +3,17 @@
 //! Checks the room for the reply before anything is done, so that no operation takes effect whose reply cannot be
 //! sent.
 
-use transom_wire::{Opcode, Operation, U32, U64, all_operations, operation};
+use std::cell::Cell;
+
+use transom_wire::{
+    Opcode, Operation, U32, U64, all_operations,
+    operation::{self, Shape},
+    own_changes::Trailer,
+};
 use zerocopy::{FromBytes, FromZeros, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    Call, Changing, End, FileSystem, Noted, Serve, Server,
+    BlockingMode, Call, Changing, End, ExecutionTarget, FileSystem, Noted, Serve, Server,
     answer::Answer,
     call::Served,
     decode::{Payload, Strings},
@@ -95,11 +101,17 @@ impl<F: FileSystem> Server<F> {
         }
         let nodeid = self.fs.own_nodeid(req.nodeid);
         let call: Call<'_, O> = Call { ctx: req.context, nodeid, arg, name, rest, out };
+        let has_trailer = matches!(O::ROW.reply, Shape::Fixed(_)) && self.session.has_own_changes();
+        let trailer = has_trailer.then(|| Cell::new(Trailer::default()));
         let mut value = if O::ROW.changes.is_empty() {
             self.fs.serve(call)?
         } else {
             let (args, names) = (call.arg, O::Names::names(&call.name));
-            let changing = Changing { row: O::ROW, nodeid: call.nodeid, args: args.as_bytes(), names };
+            let may_be_deferred = call.ctx.blocking == BlockingMode::MustNotBlock
+                && ExecutionTarget::after_trying(O::OPCODE, call.ctx.unique).is_some();
+            let (row, nodeid, args) = (O::ROW, call.nodeid, args.as_bytes());
+            let own_changes = trailer.as_ref();
+            let changing = Changing { row, nodeid, args, names, may_be_deferred, own_changes };
             self.fs.changing(&changing, || self.fs.serve(call))?
         };
         if let Some(nodeid) = O::Reply::nodeid(&mut value) {
@@ -109,7 +121,11 @@ impl<F: FileSystem> Server<F> {
             let nodeid = O::Reply::nodeid(&mut value).map(|nodeid| (*nodeid).into());
             self.fs.note_after(noted, nodeid, O::Reply::handle(&value));
         }
-        O::Reply::send(value, &room, size, reply)
+        O::Reply::send(value, &room, size, reply)?;
+        if let Some(trailer) = &trailer {
+            reply.append_if_room(trailer.get().as_bytes());
+        }
+        Ok(())
     }
 
     /// Returns the arguments. Without SETXATTR_EXT, a session sends only their first part.

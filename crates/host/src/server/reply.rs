@@ -77,6 +77,16 @@ impl<'a> Reply<'a> {
         self.header(len, 0)
     }
 
+    /// Appends bytes to a reply that was sent, unless there is no room for all of them.
+    pub(super) fn append_if_room(&mut self, bytes: &[u8]) {
+        let sent = (self.sent_len_bytes as usize).saturating_sub(HEADER_LEN);
+        if !bytes.is_empty() && bytes.len() <= self.room_bytes.saturating_sub(sent) {
+            slices::copy_in(self.writable, HEADER_LEN + sent, bytes);
+            // There was room for the header before.
+            let _ = self.header(sent + bytes.len(), 0);
+        }
+    }
+
     /// Sends an error; returns the number of bytes written, which is 0 if not even a header fits.
     pub(super) fn error(&mut self, errno: Errno) -> u32 {
         match self.header(0, -errno.raw_os_error()) {

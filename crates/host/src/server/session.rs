@@ -46,6 +46,7 @@ pub(super) struct Session {
     stage: AtomicU8,
     in_progress: InProgress,
     has_setxattr_ext: AtomicBool,
+    has_own_changes: AtomicBool,
     /// Held while a session begins or ends.
     change: Mutex<()>,
     /// Signalled when a request ends while the end of the session waits.
@@ -81,6 +82,16 @@ impl Session {
     /// Returns whether SETXATTR has its longer arguments.
     pub(super) fn has_setxattr_ext(&self) -> bool {
         self.has_setxattr_ext.load(Acquire)
+    }
+
+    /// Returns whether replies may end with a trailer of [`own_changes`](transom_wire::own_changes).
+    pub(super) fn has_own_changes(&self) -> bool {
+        self.has_own_changes.load(Acquire)
+    }
+
+    fn take_flags(&self, flags: InitFlags) {
+        self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+        self.has_own_changes.store(flags.contains(InitFlags::OWN_CHANGES), Release);
     }
 
     /// Ends the session once its requests in progress have ended; wakes those that wait for a lock.
@@ -121,7 +132,7 @@ impl Session {
         let _ = self.finish(fs, End::Reset, BlockingMode::MayBlock);
         let Some(loaded) = fs.load(state).inspect_err(|_| fs.destroy(End::Reset))? else { return Ok(Vec::new()) };
         let flags = loaded.flags;
-        self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+        self.take_flags(flags);
         tracing::info!(flags = format_args!("{flags:?}"), "session loaded");
         self.stage.store(BEGUN, SeqCst);
         Ok(loaded.waiting)
@@ -152,7 +163,7 @@ impl Session {
             return Err(migration::Error::Refused("there is a session already"));
         }
         if let Some(flags) = fs.take_over(state, descriptors)? {
-            self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+            self.take_flags(flags);
             self.stage.store(BEGUN, SeqCst);
         }
         Ok(())
@@ -162,7 +173,7 @@ impl Session {
     pub(super) fn recover(&self, fs: &impl FileSystem, left: &mut LeftDescriptors) -> Result<(), migration::Error> {
         let _change = lock(&self.change);
         if let Some(flags) = fs.recover(left)? {
-            self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+            self.take_flags(flags);
             self.stage.store(BEGUN, SeqCst);
         }
         Ok(())
@@ -237,6 +248,10 @@ impl Session {
         if offered.contains(InitFlags::INIT_EXT) {
             offered |= InitFlags::from_bits_retain(u64::from(arg.flags2.get()) << 32);
         }
+        if !arg.has_magic() {
+            // Whatever the flag means to this guest, it is something else.
+            offered -= InitFlags::OWN_CHANGES;
+        }
         let _change = self.begin_change(blocking)?;
         self.finish(fs, End::Init, blocking)?;
         let minor = arg.minor.get().min(KERNEL_MINOR_VERSION);
@@ -252,8 +267,11 @@ impl Session {
         out.time_gran = answer.time_gran.into();
         out.max_pages = answer.max_pages.into();
         out.map_alignment = answer.map_alignment.into();
+        if flags.contains(InitFlags::OWN_CHANGES) {
+            out.set_magic();
+        }
         tracing::info!(minor, flags = format_args!("{flags:?}"), "session begun");
-        self.has_setxattr_ext.store(flags.contains(InitFlags::SETXATTR_EXT), Release);
+        self.take_flags(flags);
         fs.note_session(Some(flags));
         self.stage.store(BEGUN, SeqCst);
         Ok(out)

@@ -95,11 +95,15 @@ impl Passthrough {
                 negotiated.posix_acl,
                 negotiated.sup_group_extension,
             ];
-            REPORTED.into_iter().zip(reported).fold(wanted, |flags, (feature, is_used)| match is_used {
+            // Nobody reports a private extension.
+            let others = wanted - InitFlags::OWN_CHANGES;
+            REPORTED.into_iter().zip(reported).fold(others, |flags, (feature, is_used)| match is_used {
                 true => flags | feature,
                 false => flags - feature,
             })
         });
+        // A guest goes on without trailers.
+        let flags = flags - (InitFlags::OWN_CHANGES - wanted);
         if wanted.contains(flags) { Ok(flags) } else { Err(Error::Features(flags - wanted)) }
     }
 }

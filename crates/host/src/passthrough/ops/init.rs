@@ -180,6 +180,7 @@ impl Passthrough {
             (is_acl_wanted, InitFlags::POSIX_ACL | InitFlags::DONT_MASK),
             (config.security_label != Negotiation::Never, InitFlags::SECURITY_CTX),
             (self.dax.as_ref().is_some_and(Dax::is_open), InitFlags::MAP_ALIGNMENT | InitFlags::HAS_INODE_DAX),
+            (self.group.is_some(), InitFlags::OWN_CHANGES),
             // A link target never changes. Without caching, the guest is still spared the page for it.
             (!config.cache.validity().is_zero(), InitFlags::CACHE_SYMLINKS),
         ];
