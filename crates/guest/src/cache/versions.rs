@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 pub use transom_versions::{AtomicU64 as TableWord, Region, TableError};
-use transom_versions::{Moment, Reader};
+use transom_versions::{Moment, OwnChanges, Reader};
 
 /// Memory that holds a version table, mapped for as long as this value lives.
 pub trait TableMemory: Send + Sync {
@@ -65,9 +65,10 @@ impl Versions {
         SlotNumber(self.0.slot(ino).number())
     }
 
-    /// Returns whether nobody has changed the inodes of a slot since `fetched`, and nobody can without a stamp.
+    /// Returns whether nobody but this guest, by the changes in `own`, has changed the inodes of a slot since `fetched`,
+    /// and nobody can without a stamp.
     #[inline]
-    pub(crate) fn is_unchanged(&self, slot: SlotNumber, fetched: Moment) -> bool {
-        self.0.slot_at(slot.0.into()).is_some_and(|slot| self.0.is_slot_valid(slot, fetched))
+    pub(crate) fn is_unchanged(&self, slot: SlotNumber, fetched: Moment, own: &OwnChanges) -> bool {
+        self.0.slot_at(slot.0.into()).is_some_and(|slot| self.0.is_slot_valid_but_for(slot, fetched, own))
     }
 }

@@ -126,7 +126,8 @@ impl<P: Platform> Fs<P> {
 
     pub(crate) fn caller(&self) -> Caller<'_> {
         let Credentials { uid, gid, pid, umask, .. } = *self.credentials;
-        Caller { uid, gid, pid, group: None, umask, queue: self.queue, interrupt: self.interrupt.as_deref() }
+        let (queue, interrupt) = (self.queue, self.interrupt.as_deref());
+        Caller { uid, gid, pid, group: None, umask, queue, interrupt, raised: None }
     }
 
     /// Resolves `path`. Follows a symbolic link at its end if `is_following`.

@@ -70,7 +70,8 @@ impl SessionConfig {
         .union(InitFlags::SUBMOUNTS)
         .union(InitFlags::SETXATTR_EXT)
         .union(InitFlags::INIT_EXT)
-        .union(InitFlags::CREATE_SUPP_GROUP);
+        .union(InitFlags::CREATE_SUPP_GROUP)
+        .union(InitFlags::OWN_CHANGES);
 
     /// Flags that change which side does what, so they are only requested explicitly.
     const ON_REQUEST: InitFlags = InitFlags::WRITEBACK_CACHE
@@ -183,6 +184,9 @@ fn send(channel: &dyn Channel, config: &SessionConfig) -> Result<InitOut, Sessio
     arg.max_readahead = config.max_readahead.into();
     arg.flags = (config.offered.bits() as u32).into();
     arg.flags2 = ((config.offered.bits() >> 32) as u32).into();
+    if config.offered.contains(InitFlags::OWN_CHANGES) {
+        arg.set_magic();
+    }
     let mut head = Plain::<Init>::new(NodeId(0), &Caller::default(), &arg);
     complete_header(head.as_mut_bytes(), 0, INIT_UNIQUE);
 
@@ -250,6 +254,10 @@ fn taken_flags(out: &InitOut, offered: InitFlags) -> InitFlags {
         answered |= u64::from(out.flags2.get()) << 32;
     }
     let mut flags = InitFlags::from_bits_truncate(answered) & offered;
+    if !out.has_magic() {
+        // Whatever the flag means to this server, it is something else.
+        flags.remove(InitFlags::OWN_CHANGES);
+    }
     if flags.contains(InitFlags::AUTO_INVAL_DATA) {
         flags.remove(InitFlags::EXPLICIT_INVAL_DATA);
     }

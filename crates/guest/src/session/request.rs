@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use transom_wire::{
     Unique,
-    operation::{Operation, parts::XattrOut},
+    operation::{Operation, Row, parts::XattrOut},
     ops::{init::InitFlags, xattr::GetxattrOut},
 };
 use zerocopy::IntoBytes;
@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 use super::{
     Interrupt, Session, counters,
     head::{GroupExtension, Head, complete_header},
+    raised::{RaisedSlots, WithTrailer},
     reply::{self, Failure, Room, Structure, WithBytes},
 };
 use crate::{
@@ -38,6 +39,16 @@ pub struct Caller<'a> {
     pub queue: u16,
     /// Ends the request early when raised.
     pub interrupt: Option<&'a Interrupt>,
+    /// Where to note how the request has raised slots of the version table. Replies say so if OWN_CHANGES is on.
+    pub raised: Option<&'a RaisedSlots>,
+}
+
+impl Caller<'_> {
+    /// Returns the same caller, for requests of which `raised` notes what slots they raise.
+    #[must_use]
+    pub fn noting<'a>(&'a self, raised: &'a RaisedSlots) -> Caller<'a> {
+        Caller { raised: Some(raised), ..*self }
+    }
 }
 
 impl<P: Platform> Session<P> {
@@ -79,9 +90,34 @@ impl<P: Platform> Session<P> {
     where
         O: Operation<Reply: Structure>,
     {
+        if let Some(raised) = caller.raised.filter(|_| self.has_trailer(O::ROW)) {
+            return self.exchange_noting::<O>(caller, head, data, raised);
+        }
         let mut room = Room::<O::Reply>::new();
         let body_len = self.transact(caller, head, data, room.as_mut_bytes(), Sink::Empty)?;
         if body_len == size_of::<O::Reply>() { Ok(room.body) } else { Err(self.impossible_eio()) }
+    }
+
+    /// Returns whether the replies to an operation may have a trailer.
+    fn has_trailer(&self, row: &Row) -> bool {
+        self.negotiated.flags.contains(InitFlags::OWN_CHANGES) && !row.changes.is_empty()
+    }
+
+    /// Does the same as [`Self::exchange`], with room for a trailer, which is noted.
+    fn exchange_noting<O>(
+        &self,
+        caller: &Caller<'_>,
+        head: &mut [u8],
+        data: Source<'_>,
+        raised: &RaisedSlots,
+    ) -> Result<O::Reply, Errno>
+    where
+        O: Operation<Reply: Structure>,
+    {
+        let mut room = Room::<WithTrailer<O::Reply>>::new();
+        let body_len = self.transact(caller, head, data, room.as_mut_bytes(), Sink::Empty)?;
+        raised.note(room.body.trailer(body_len).ok_or_else(|| self.impossible_eio())?);
+        Ok(room.body.body)
     }
 
     /// Sends a request with data, whose reply is a structure and then bytes. Returns the structure and the number of

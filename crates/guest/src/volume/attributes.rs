@@ -12,7 +12,12 @@ use transom_wire::{
 use zerocopy::FromZeros;
 
 use super::{Inode, OpenFile, Volume, judge::AskedAt};
-use crate::{Errno, Platform, cache::Validity, dax::Change, session::Caller};
+use crate::{
+    Errno, Platform,
+    cache::Validity,
+    dax::Change,
+    session::{Caller, RaisedSlots},
+};
 
 /// How to change one of the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,7 +88,8 @@ impl<P: Platform> Volume<P> {
         }
         let asked_at = self.shared.asked_at();
         let announced_at = inode.changed();
-        let result = self.session().setattr(caller, inode.nodeid(), &arg);
+        let raised = RaisedSlots::default();
+        let result = self.session().setattr(&caller.noting(&raised), inode.nodeid(), &arg);
         if set.size.is_some() {
             inode.drop_data();
         }
@@ -93,6 +99,7 @@ impl<P: Platform> Volume<P> {
                     blocked.changed(Change::Cut { len_bytes });
                 }
                 inode.keep_changed(&out, asked_at, announced_at);
+                inode.account_for(&raised);
                 Ok(out.attr)
             }
             Err(error) => {

@@ -9,8 +9,9 @@ use transom_wire::ops::{init::InitFlags, write::WriteFlags};
 use super::OpenFile;
 use crate::{
     Errno, Platform,
+    cache::CacheMode,
     memory::{ByteSink, ByteSource, IoSlice, IoSliceMut, Origin, Patience, Target},
-    session::Caller,
+    session::{Caller, RaisedSlots},
 };
 
 impl<P: Platform> OpenFile<P> {
@@ -160,16 +161,29 @@ impl<P: Platform> OpenFile<P> {
         let write_flags = if kills { WriteFlags::KILL_SUIDGID } else { WriteFlags::empty() };
         let len = from.len();
         inode.changed();
+        let fills = inode.pages.lock().fills();
+        let is_shared = inode.shared.options.mode == CacheMode::Shared;
         let mut update = |done: usize, from: Origin<'_>, is_stable: bool| {
-            inode.pages.lock().written(offset + done as u64, from, is_stable);
+            let mut pages = inode.pages.lock();
+            // If another guest has written since, a READ that was sent in the meantime may have returned its bytes, and
+            // the older ones must not be put over them. A READ sent before has a moment before the other's stamp.
+            if is_shared && pages.fills() != fills {
+                drop(pages);
+                inode.drop_data();
+            } else {
+                pages.written(offset + done as u64, from, is_stable);
+            }
         };
+        let raised = RaisedSlots::default();
+        let asking = caller.noting(&raised);
         let (nodeid, fh, flags) = (inode.nodeid(), self.handle(), self.flags());
-        let result = session.write_of(caller, nodeid, fh, flags, write_flags, offset, from, &mut update);
+        let result = session.write_of(&asking, nodeid, fh, flags, write_flags, offset, from, &mut update);
         if !matches!(&result, Ok(count) if *count == len) {
             // It is unknown whether the rest has reached the file.
             inode.drop_data();
         }
         inode.changed();
+        inode.account_for(&raised);
         result
     }
 }

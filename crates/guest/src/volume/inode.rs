@@ -3,6 +3,7 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use transom_versions::OwnChanges;
 use transom_wire::{
     Handle, NodeId,
     attr::Attr,
@@ -26,6 +27,8 @@ pub struct Inode<P: Platform> {
     file_type: u32,
     /// The slot in the version table, a [`SlotNumber`].
     slot: AtomicU32,
+    /// The changes of the slot that this guest has made itself. Joined under the lock of `attributes`.
+    pub(super) own: OwnChanges,
     /// Number of references that the server has counted, to be given back.
     lookups: AtomicU64,
     pub(crate) attributes: Mutex<P, { rank::LEAF }, Attributes>,
@@ -70,6 +73,7 @@ impl<P: Platform> Inode<P> {
             nodeid,
             file_type,
             slot: AtomicU32::new(slot.bits()),
+            own: OwnChanges::default(),
             lookups: AtomicU64::new(lookups),
             attributes: Mutex::new(attributes),
             symlink: Mutex::default(),

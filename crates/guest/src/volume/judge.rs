@@ -2,13 +2,14 @@
 
 use core::sync::atomic::Ordering;
 
-use transom_versions::Moment;
+use transom_versions::{Moment, OwnChanges};
 use transom_wire::attr::Attr;
 
 use super::{Inode, Shared};
 use crate::{
     Platform,
     cache::{Judge, Validity, versions::SlotNumber},
+    session::RaisedSlots,
 };
 
 /// The state before a request was sent whose reply is to be cached.
@@ -24,6 +25,7 @@ pub(super) struct AskedAt {
 pub(crate) struct InodeJudge<'a, P: Platform> {
     shared: &'a Shared<P>,
     slot: SlotNumber,
+    own: &'a OwnChanges,
 }
 
 impl<P: Platform> Judge for InodeJudge<'_, P> {
@@ -33,7 +35,7 @@ impl<P: Platform> Judge for InodeJudge<'_, P> {
 
     /// Without its daemon, this guest would not hear of the end of the table.
     fn is_unchanged(&self, fetched: Moment) -> bool {
-        self.shared.versions.as_ref().is_some_and(|versions| versions.is_unchanged(self.slot, fetched))
+        self.shared.versions.as_ref().is_some_and(|versions| versions.is_unchanged(self.slot, fetched, self.own))
             && !self.shared.session.channel().is_gone()
     }
 }
@@ -61,7 +63,15 @@ impl<P: Platform> Shared<P> {
 impl<P: Platform> Inode<P> {
     /// Returns what decides whether data cached of this inode, or names cached of this directory, are valid.
     pub(crate) fn judge(&self) -> InodeJudge<'_, P> {
-        InodeJudge { shared: &self.shared, slot: self.slot() }
+        InodeJudge { shared: &self.shared, slot: self.slot(), own: &self.own }
+    }
+
+    /// Takes note of changes of this inode that this guest has made itself, as the replies have told. Call it *after*
+    /// everything cached of the inode shows them or is dropped, since what is cached may be used again from now on.
+    pub(super) fn account_for(&self, raised: &RaisedSlots) {
+        // One thread at a time joins.
+        let _attributes = self.attributes.lock();
+        raised.each_of(self.slot().bits(), |raised| self.own.join(raised));
     }
 
     /// Returns whether the version table decides about this inode, but its number, and so its slot, is not known yet.

@@ -14,7 +14,7 @@ use crate::{
         CacheMode, Validity,
         names::{CachedName, Key},
     },
-    session::Caller,
+    session::{Caller, RaisedSlots},
 };
 
 impl<P: Platform> Volume<P> {
@@ -63,7 +63,7 @@ impl<P: Platform> Volume<P> {
         name: Name<'_>,
         mode: u32,
     ) -> Result<Arc<Inode<P>>, Errno> {
-        self.make(parent, name, || self.session().mkdir(caller, parent.nodeid(), name, mode))
+        self.make(caller, parent, name, |caller| self.session().mkdir(caller, parent.nodeid(), name, mode))
     }
 
     /// Creates the file `name` in `parent`: `mode` holds type and permissions, `rdev` the device in the kernel's 32-bit
@@ -76,7 +76,7 @@ impl<P: Platform> Volume<P> {
         mode: u32,
         rdev: u32,
     ) -> Result<Arc<Inode<P>>, Errno> {
-        self.make(parent, name, || self.session().mknod(caller, parent.nodeid(), name, mode, rdev))
+        self.make(caller, parent, name, |caller| self.session().mknod(caller, parent.nodeid(), name, mode, rdev))
     }
 
     /// Creates the symbolic link `name` in `parent` with the target `target`.
@@ -87,7 +87,7 @@ impl<P: Platform> Volume<P> {
         name: Name<'_>,
         target: &[u8],
     ) -> Result<Arc<Inode<P>>, Errno> {
-        self.make(parent, name, || self.session().symlink(caller, parent.nodeid(), name, target))
+        self.make(caller, parent, name, |caller| self.session().symlink(caller, parent.nodeid(), name, target))
     }
 
     /// Creates the hard link `name` in `parent` to `inode`.
@@ -99,32 +99,44 @@ impl<P: Platform> Volume<P> {
         name: Name<'_>,
     ) -> Result<Arc<Inode<P>>, Errno> {
         inode.changed();
-        let made = self.make(parent, name, || self.session().link(caller, inode.nodeid(), parent.nodeid(), name));
+        let raised = RaisedSlots::default();
+        let made = self.make_noting(parent, name, &raised, || {
+            self.session().link(&caller.noting(&raised), inode.nodeid(), parent.nodeid(), name)
+        });
         inode.changed();
+        inode.account_for(&raised);
         made
     }
 
     /// Removes the name of a file that is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<(), Errno> {
+        let raised = RaisedSlots::default();
+        let asking = caller.noting(&raised);
         let mut target = self.touched(caller, parent, name);
         let result = self.act_on(caller, (parent, name), &mut target, || {
-            self.change(parent, name, || self.session().unlink(caller, parent.nodeid(), name))
+            self.change(parent, name, || self.session().unlink(&asking, parent.nodeid(), name))
         });
+        parent.account_for(&raised);
         if let Some(inode) = target {
             inode.changed();
+            inode.account_for(&raised);
         }
         result
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller<'_>, parent: &Arc<Inode<P>>, name: Name<'_>) -> Result<(), Errno> {
+        let raised = RaisedSlots::default();
+        let asking = caller.noting(&raised);
         let mut target = self.touched(caller, parent, name);
         let result = self.act_on(caller, (parent, name), &mut target, || {
-            self.change(parent, name, || self.session().rmdir(caller, parent.nodeid(), name))
+            self.change(parent, name, || self.session().rmdir(&asking, parent.nodeid(), name))
         });
+        parent.account_for(&raised);
         if let Some(inode) = target {
             inode.changed();
             inode.forget_names();
+            inode.account_for(&raised);
         }
         result
     }
@@ -137,11 +149,13 @@ impl<P: Platform> Volume<P> {
         to: (&Arc<Inode<P>>, Name<'_>),
         flags: u32,
     ) -> Result<(), Errno> {
+        let raised = RaisedSlots::default();
+        let asking = caller.noting(&raised);
         let mut touched = [self.touched(caller, from.0, from.1), self.touched(caller, to.0, to.1)];
         let result = self.act_on(caller, from, &mut touched[0], || {
             self.change(from.0, from.1, || {
                 self.change(to.0, to.1, || {
-                    self.session().rename(caller, (from.0.nodeid(), from.1), (to.0.nodeid(), to.1), flags)
+                    self.session().rename(&asking, (from.0.nodeid(), from.1), (to.0.nodeid(), to.1), flags)
                 })
             })
         });
@@ -152,6 +166,7 @@ impl<P: Platform> Volume<P> {
         if flags & RENAME_EXCHANGE != 0 {
             touched.iter().flatten().for_each(|inode| inode.forget_names());
         }
+        [from.0, to.0].into_iter().chain(touched.iter().flatten()).for_each(|inode| inode.account_for(&raised));
         result
     }
 
@@ -174,18 +189,33 @@ impl<P: Platform> Volume<P> {
     }
 
     /// Sends a request that creates `name`, and caches the result.
-    pub(super) fn make(
+    fn make(
+        &self,
+        caller: &Caller<'_>,
+        parent: &Arc<Inode<P>>,
+        name: Name<'_>,
+        ask: impl FnOnce(&Caller<'_>) -> Result<EntryOut, Errno>,
+    ) -> Result<Arc<Inode<P>>, Errno> {
+        let raised = RaisedSlots::default();
+        self.make_noting(parent, name, &raised, || ask(&caller.noting(&raised)))
+    }
+
+    /// Does the same as [`Self::make`]; the request notes what it has raised in `raised`.
+    fn make_noting(
         &self,
         parent: &Arc<Inode<P>>,
         name: Name<'_>,
+        raised: &RaisedSlots,
         ask: impl FnOnce() -> Result<EntryOut, Errno>,
     ) -> Result<Arc<Inode<P>>, Errno> {
         let asked = parent.asked_to_change();
         let entry = self.change(parent, name, ask)?;
+        parent.account_for(raised);
         self.take_entry(parent, parent.key(name), &entry, asked)?.ok_or(Errno::IO)
     }
 
-    /// Sends a request that changes `name` in `parent`, and caches nothing of it afterwards.
+    /// Sends a request that changes `name` in `parent`, and caches nothing of it afterwards. The caller accounts for the
+    /// change of `parent` once it has done this for every name of the request.
     pub(super) fn change<T>(
         &self,
         parent: &Inode<P>,

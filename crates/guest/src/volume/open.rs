@@ -19,7 +19,7 @@ use crate::{
     Errno, Platform,
     cache::{CacheMode, sequence::Sequence},
     dax::Change,
-    session::Caller,
+    session::{Caller, RaisedSlots},
     sync::{Mutex, rank},
 };
 
@@ -52,10 +52,12 @@ impl<P: Platform> Volume<P> {
             inode.write_dirty_locked();
             inode.changed();
         }
-        let result = self.session().open(caller, inode.nodeid(), flags);
+        let raised = RaisedSlots::default();
+        let result = self.session().open(&caller.noting(&raised), inode.nodeid(), flags);
         if is_truncated {
             inode.drop_data();
             inode.changed();
+            inode.account_for(&raised);
         }
         let file = OpenFile::new(Arc::clone(inode), &result?, flags);
         if let Some(blocked) = &blocked {
@@ -89,8 +91,11 @@ impl<P: Platform> Volume<P> {
         let asked = parent.asked_to_change();
         // A new file is empty; a server that opens an existing file nevertheless must not truncate it.
         let sent = flags & !O_TRUNC | O_EXCL;
+        let raised = RaisedSlots::default();
+        let asking = caller.noting(&raised);
         let (entry, open) =
-            self.change(parent, name, || self.session().create(caller, parent.nodeid(), name, mode, sent))?;
+            self.change(parent, name, || self.session().create(&asking, parent.nodeid(), name, mode, sent))?;
+        parent.account_for(&raised);
         let inode = self.take_entry(parent, parent.key(name), &entry, asked);
         self.created(caller, inode, &entry, &open, flags)
     }

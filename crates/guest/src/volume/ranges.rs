@@ -3,7 +3,11 @@
 use transom_wire::linux::{SEEK_DATA, SEEK_HOLE};
 
 use super::OpenFile;
-use crate::{Errno, Platform, dax::Change, session::Caller};
+use crate::{
+    Errno, Platform,
+    dax::Change,
+    session::{Caller, RaisedSlots},
+};
 
 /// Modes of fallocate(2) that move what follows the range.
 const COLLAPSE_RANGE: u32 = 0x08;
@@ -29,12 +33,15 @@ impl<P: Platform> OpenFile<P> {
         let blocked = inode.block(offset..end_of_change(mode, end), mode & (COLLAPSE_RANGE | INSERT_RANGE) != 0);
         inode.mapped.forget();
         inode.changed();
+        let raised = RaisedSlots::default();
+        let caller = &caller.noting(&raised);
         let result = inode.shared.session.fallocate(caller, inode.nodeid(), self.handle(), offset, len, mode);
         if let (Ok(()), Some(blocked), Some(change)) = (&result, &blocked, movement(mode, offset, end)) {
             blocked.changed(change);
         }
         inode.drop_data();
         inode.changed();
+        inode.account_for(&raised);
         result
     }
 
@@ -60,9 +67,11 @@ impl<P: Platform> OpenFile<P> {
         target.mapped.forget();
         target.changed();
         let (from, into) = ((self.inode().nodeid(), self.handle(), offset), (target.nodeid(), to.handle(), to_offset));
-        let result = target.shared.session.copy_file_range(caller, from, into, len, 0);
+        let raised = RaisedSlots::default();
+        let result = target.shared.session.copy_file_range(&caller.noting(&raised), from, into, len, 0);
         target.drop_data();
         target.changed();
+        target.account_for(&raised);
         result
     }
 

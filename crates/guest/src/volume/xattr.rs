@@ -1,7 +1,10 @@
 //! Extended attributes. Names and lists are as in xattr(7); errors are those of [`ops`](crate::ops).
 
 use super::{Inode, Volume};
-use crate::{Errno, Platform, session::Caller};
+use crate::{
+    Errno, Platform,
+    session::{Caller, RaisedSlots},
+};
 
 impl<P: Platform> Volume<P> {
     /// Reads the attribute `name` into `value`. Returns its length; if `value` is empty, does nothing else.
@@ -34,16 +37,21 @@ impl<P: Platform> Volume<P> {
     ) -> Result<(), Errno> {
         inode.changed();
         inode.rights_are_set();
-        let result = self.session().setxattr(caller, inode.nodeid(), name, value, flags, setxattr_flags);
+        let raised = RaisedSlots::default();
+        let result =
+            self.session().setxattr(&caller.noting(&raised), inode.nodeid(), name, value, flags, setxattr_flags);
         inode.changed();
+        inode.account_for(&raised);
         result
     }
 
     /// Removes the attribute `name`.
     pub fn removexattr(&self, caller: &Caller<'_>, inode: &Inode<P>, name: &[u8]) -> Result<(), Errno> {
         inode.changed();
-        let result = self.session().removexattr(caller, inode.nodeid(), name);
+        let raised = RaisedSlots::default();
+        let result = self.session().removexattr(&caller.noting(&raised), inode.nodeid(), name);
         inode.changed();
+        inode.account_for(&raised);
         result
     }
 }

@@ -43,7 +43,8 @@ const COUNTED_ROUNDS: usize = 200;
 /// What a volume allocates for a new file: an inode and an open file, each in its own reference count.
 const CREATES_AN_INODE: [(&str, u64); 1] = [("CREATE", 2)];
 
-const CALLER: Caller<'static> = Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0o022, queue: 0, interrupt: None };
+const CALLER: Caller<'static> =
+    Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0o022, queue: 0, interrupt: None, raised: None };
 const O_RDWR: u32 = 2;
 const LARGE: usize = 64 << 10;
 

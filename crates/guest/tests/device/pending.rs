@@ -35,7 +35,8 @@ use crate::{
     server::answer,
 };
 
-const CALLER: Caller<'static> = Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0, queue: 0, interrupt: None };
+const CALLER: Caller<'static> =
+    Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0, queue: 0, interrupt: None, raised: None };
 const IN_FLIGHT: usize = 16;
 /// Longer than anything here takes, unless it waits forever.
 const FOREVER: Duration = Duration::from_secs(60);

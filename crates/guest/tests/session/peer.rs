@@ -3,7 +3,7 @@
 //! [`Peer`] hands each message to a server at once, in the thread that sends it; it can fail the n-th message.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -26,7 +26,7 @@ use crate::memory::Heap;
 
 /// Root, on the second queue.
 pub(crate) const ROOT: Caller<'static> =
-    Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0o022, queue: 1, interrupt: None };
+    Caller { uid: 0, gid: 0, pid: 1, group: None, umask: 0o022, queue: 1, interrupt: None, raised: None };
 
 pub(crate) fn name(bytes: &str) -> Name<'_> {
     Name::new(bytes.as_bytes()).unwrap()
@@ -80,6 +80,8 @@ pub(crate) struct Peer<F> {
     is_failing: AtomicBool,
     is_gone: AtomicBool,
     messages: AtomicU64,
+    /// How many requests were served, by the name of the operation.
+    counts: Mutex<BTreeMap<&'static str, u64>>,
     /// An action that runs once, while a reply of the operation is on its way.
     meanwhile: Mutex<Option<(Opcode, Act)>>,
     /// Queues that were used, by number.
@@ -96,6 +98,7 @@ impl<F: FileSystem + 'static> Peer<F> {
             is_failing: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             messages: AtomicU64::new(0),
+            counts: Mutex::default(),
             meanwhile: Mutex::default(),
             queues: Mutex::default(),
         })
@@ -131,6 +134,12 @@ impl<F: FileSystem + 'static> Peer<F> {
         self.messages.load(Ordering::SeqCst)
     }
 
+    /// Returns how many requests were served so far, by the name of the operation.
+    #[allow(dead_code, reason = "for the tests of volumes")]
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.counts.lock().unwrap().clone()
+    }
+
     fn admit(&self) -> Result<(), ChannelError> {
         self.messages.fetch_add(1, Ordering::SeqCst);
         if self.is_gone.load(Ordering::SeqCst) {
@@ -145,6 +154,8 @@ impl<F: FileSystem + 'static> Peer<F> {
 
     /// Returns the number of bytes written.
     fn serve(&self, sent: &mut [&mut [u8]], rooms: &mut [&mut [u8]]) -> usize {
+        let opcode = InHeader::read_from_prefix(sent[0]).ok().and_then(|(head, _)| Opcode::from_u32(head.opcode.get()));
+        *self.counts.lock().unwrap().entry(opcode.map_or("unknown", Opcode::name)).or_default() += 1;
         let readable: Vec<GuestSlice<'_>> = sent.iter_mut().map(|piece| GuestSlice::from(&mut **piece)).collect();
         let writable: Vec<GuestSlice<'_>> = rooms.iter_mut().map(|room| GuestSlice::from(&mut **room)).collect();
         match self.server.handle(&readable, &writable, &mut Scratch::default(), BlockingMode::MayBlock) {

@@ -45,7 +45,7 @@ pub(crate) fn member(
 }
 
 /// A server, and the guest whose session it serves.
-type Member = (Arc<Peer<Passthrough>>, Fs<Plain>);
+pub(crate) type Member = (Arc<Peer<Passthrough>>, Fs<Plain>);
 
 fn two() -> (tempfile::TempDir, tempfile::TempDir, [Member; 2]) {
     let (place, dir) = (place(), tempfile::tempdir().unwrap());

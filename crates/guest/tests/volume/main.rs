@@ -12,11 +12,13 @@ mod kept;
 mod locks;
 mod model;
 mod paged;
+mod own;
 mod paths;
 mod referenced;
 mod shared;
 mod table;
 mod user_memory;
+mod walk;
 mod written_back;
 
 #[path = "../session/memory.rs"]

@@ -15,6 +15,7 @@ use transom_wire::{
         statx::{Statx, StatxOut},
         write::WriteOut,
     },
+    own_changes::Trailer,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -43,6 +44,36 @@ pub(super) struct Asked<'a> {
 
 /// A good answer, which the next byte chooses.
 pub(super) fn body(asked: &Asked<'_>, tape: &Tape) -> Vec<u8> {
+    let mut body = plain_body(asked, tape);
+    if let Shape::Fixed(len) = asked.opcode.row().reply
+        && asked.room > len
+    {
+        body.truncate(len);
+        body.extend(trailer(asked.room - len, tape));
+    }
+    body
+}
+
+/// A trailer, good or not, in at most `room` bytes.
+fn trailer(room: usize, tape: &Tape) -> Vec<u8> {
+    let choice = tape.byte();
+    let mut trailer = Trailer::default();
+    for _ in 0..choice & 7 {
+        let [slot, previous, new] = [(); 3].map(|()| tape.byte());
+        trailer.push(slot.into(), previous.into(), new.into());
+    }
+    let mut bytes = trailer.as_bytes().to_vec();
+    if choice & 8 != 0 && !bytes.is_empty() {
+        let at = usize::from(tape.byte()) % bytes.len();
+        bytes[at] = tape.byte();
+    }
+    let len = if choice & 16 == 0 { bytes.len() } else { tape.byte().into() };
+    bytes.resize(len.min(room), choice);
+    bytes
+}
+
+/// A good answer without a trailer.
+fn plain_body(asked: &Asked<'_>, tape: &Tape) -> Vec<u8> {
     let choice = if asked.room == 0 { 0 } else { tape.byte() };
     let text = |len: usize| vec![b'x'; len.min(asked.room)];
     let row = asked.opcode.row();
@@ -138,7 +169,7 @@ fn init(choice: u8) -> InitOut {
         _ => InitFlags::all(),
     };
     let flags = InitFlags::all().difference(left_out).bits();
-    InitOut {
+    let mut out = InitOut {
         major: KERNEL_VERSION.into(),
         minor: KERNEL_MINOR_VERSION.into(),
         max_readahead: (1 << 17).into(),
@@ -149,7 +180,11 @@ fn init(choice: u8) -> InitOut {
         time_gran: 1.into(),
         max_pages: u16::from(choice >> 4).into(),
         ..InitOut::default()
+    };
+    if choice & 16 != 0 {
+        out.set_magic();
     }
+    out
 }
 
 /// One of `nodes`, or no inode.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use transom_guest::{
     channel::{Sink, Source},
-    session::{Caller, Session},
+    session::{Caller, RaisedSlots, Session},
 };
 use transom_wire::{
     Handle, Name, NodeId,
@@ -40,7 +40,9 @@ pub(super) fn until_over(session: Session<Lone>, tape: &Tape, server: &Answers) 
         let (choice, who) = (tape.byte(), tape.byte());
         let interrupt = (who & 0x80 != 0).then_some(&interrupt);
         let group = (who & 0x40 != 0).then_some(7);
+        let raised = RaisedSlots::default();
         let caller = Caller { uid: (who & 1).into(), queue: who.into(), group, interrupt, ..Caller::default() };
+        let caller = Caller { raised: (who & 0x20 != 0).then_some(&raised), ..caller };
         let (node, fh) = (NodeId(u64::from(who >> 2 & 7) + 1), Handle(u64::from(who)));
         let user = User { session: &session, tape, caller, node, fh };
         match choice >> 6 {

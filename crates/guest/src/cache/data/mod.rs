@@ -31,6 +31,8 @@ pub(crate) struct Pages {
     chunks: HashMap<u64, Chunk>,
     /// Counts this guest's changes to the contents, and drops of the cache.
     changes: u64,
+    /// Counts the READs that were begun.
+    fills: u64,
     /// The size and modification time that the pages belong to.
     basis: Option<Basis>,
     /// How long all of the pages are valid, if there are any; used if the version table decides.
@@ -139,6 +141,11 @@ impl Pages {
         }
     }
 
+    /// Returns how many READs were begun so far.
+    pub(crate) fn fills(&self) -> u64 {
+        self.fills
+    }
+
     /// Returns whether there is a chunk of at least `len` bytes at `index`.
     pub(crate) fn has_room(&self, index: u64, len: usize) -> bool {
         self.chunks.get(&index).is_some_and(|chunk| chunk.buffer.len() >= len)
@@ -182,6 +189,7 @@ impl Pages {
             return None;
         }
         chunk.busy |= mask(first, count);
+        self.fills += 1;
         self.validity = Some(self.validity.map_or(validity, |earlier| earlier.and(validity)));
         let range = first * PAGE_LEN..(first + count) * PAGE_LEN;
         Some(Fill { index, buffer: Arc::clone(&chunk.buffer), range, changes })
