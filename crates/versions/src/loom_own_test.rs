@@ -58,7 +58,7 @@ fn loom_what_is_cached_survives_ones_own_changes_and_no_others() {
     model(|| {
         let model = Model::new();
         let other = Arc::clone(&model);
-        let other = thread::spawn(move || drop(other.change()));
+        let other = thread::spawn(move || _ = other.change());
         model.change_own();
         model.use_cached();
         other.join().unwrap();

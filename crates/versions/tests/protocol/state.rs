@@ -41,6 +41,7 @@ pub(crate) enum Mutant {
     OwnChangesCoverAnOlderFetch,
     OwnChangesCoverAnotherEpoch,
     OwnChangesArePutOverALaterFetch,
+    RepliesFromBeforeOwnChangesAreKept,
     RaisesLeaveTheirStamp,
 }
 
@@ -71,6 +72,7 @@ impl Mutant {
         Self::OwnChangesCoverAnOlderFetch,
         Self::OwnChangesCoverAnotherEpoch,
         Self::OwnChangesArePutOverALaterFetch,
+        Self::RepliesFromBeforeOwnChangesAreKept,
         Self::RaisesLeaveTheirStamp,
     ];
 }
@@ -160,6 +162,8 @@ enum Reading {
         epoch: u8,
         clock: u8,
     },
+    /// The reply is on its way.
+    Fetched(Cached),
     /// Of mutants: what was fetched, and what of the moment is known.
     Late {
         version: u8,
@@ -433,6 +437,12 @@ impl State {
             return;
         }
         self.applied = version;
+        let reading = &mut self.sides[1].reading;
+        let is_fetch = !matches!(reading, Reading::Checking { .. });
+        if is_fetch && mutant != Some(Mutant::RepliesFromBeforeOwnChangesAreKept) {
+            // The reply to a request from before the end of the change is not kept.
+            *reading = Reading::Nothing;
+        }
         let cached = &mut self.sides[1].cached;
         if is_fetching && mutant != Some(Mutant::OwnChangesArePutOverALaterFetch) {
             *cached = None;
@@ -503,7 +513,8 @@ impl State {
             Reading::Epoch(epoch) => {
                 visit(self.with(|next| next.begin_fetch(at, Reading::Moment { epoch, clock: self.clock })), None);
             }
-            Reading::Moment { epoch, clock } => visit(cache(Cached { version, epoch, clock }), None),
+            Reading::Moment { epoch, clock } => visit(go(Reading::Fetched(Cached { version, epoch, clock })), None),
+            Reading::Fetched(cached) => visit(cache(cached), None),
             Reading::Late { version, epoch, clock } => {
                 let (epoch, clock) = (epoch.unwrap_or(self.epoch), clock.unwrap_or(self.clock));
                 visit(cache(Cached { version, epoch, clock }), None);
