@@ -5,7 +5,8 @@
 //! before it sends a request ([`Reader::now`]), keeps it with the reply, and may use what it cached for as long as
 //! [`Reader::is_valid`] says so: one load of the slot, and one of the epoch.
 //!
-//! A reply may say how the guest's own change has raised a slot; [`OwnChanges`] keeps that apart from changes by others.
+//! A reply may say how the guest's own change has raised a slot; [`OwnChanges`] keeps that apart from changes by
+//! others.
 //!
 //! [`layout`] describes the memory. Nothing in it is allocated: an inode's slot follows from a hash of its number, and
 //! two inodes that share a slot cost a needless request, never a stale answer.

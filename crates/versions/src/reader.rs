@@ -84,8 +84,8 @@ impl<M: AsRef<[AtomicU64]>> Reader<M> {
         load(&words[slot.word()]) <= fetched.clock.0 && load(&words[EPOCH_AT]) == fetched.epoch
     }
 
-    /// As [`Self::is_slot_valid`], but changes by this guest, in `own`, do not count: the guest has applied them to what
-    /// it has cached.
+    /// As [`Self::is_slot_valid`], but changes by this guest, in `own`, do not count: the guest has applied them to
+    /// what it has cached.
     #[inline]
     pub fn is_slot_valid_but_for(&self, slot: Slot, fetched: Moment, own: &OwnChanges) -> bool {
         let words = self.memory.as_ref();

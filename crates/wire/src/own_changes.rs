@@ -68,7 +68,7 @@ impl Trailer {
         }
     }
 
-    /// Returns its bytes, which are none if it names no slot.
+    /// Returns its bytes: an empty slice if it names no slot.
     pub fn as_bytes(&self) -> &[u8] {
         if self.count == 0 { &[] } else { &self.bytes[..len(self.count)] }
     }

@@ -65,8 +65,8 @@ impl Versions {
         SlotNumber(self.0.slot(ino).number())
     }
 
-    /// Returns whether nobody but this guest, by the changes in `own`, has changed the inodes of a slot since `fetched`,
-    /// and nobody can without a stamp.
+    /// Returns whether nobody but this guest, by the changes in `own`, has changed the inodes of a slot since
+    /// `fetched`, and nobody can without a stamp.
     #[inline]
     pub(crate) fn is_unchanged(&self, slot: SlotNumber, fetched: Moment, own: &OwnChanges) -> bool {
         self.0.slot_at(slot.0.into()).is_some_and(|slot| self.0.is_slot_valid_but_for(slot, fetched, own))

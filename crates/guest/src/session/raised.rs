@@ -30,7 +30,7 @@ struct List {
     slots: [Option<(u32, Raised)>; COUNT_MAX],
 }
 
-/// The body of a reply, and room for the trailer behind it.
+/// The body of a reply, and room for the trailer after it.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct WithTrailer<T> {
@@ -39,7 +39,7 @@ pub(super) struct WithTrailer<T> {
 }
 
 impl<T> WithTrailer<T> {
-    /// Returns what was written behind the body of a reply with `body_len` bytes after its header; `None` if it is
+    /// Returns what was written after the body of a reply with `body_len` bytes after its header; `None` if it is
     /// shorter than the body.
     pub(super) fn trailer(&self, body_len: usize) -> Option<&[u8]> {
         self.trailer.get(..body_len.checked_sub(size_of::<T>())?)

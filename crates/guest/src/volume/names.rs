@@ -214,8 +214,8 @@ impl<P: Platform> Volume<P> {
         self.take_entry(parent, parent.key(name), &entry, asked)?.ok_or(Errno::IO)
     }
 
-    /// Sends a request that changes `name` in `parent`, and caches nothing of it afterwards. The caller accounts for the
-    /// change of `parent` once it has done this for every name of the request.
+    /// Sends a request that changes `name` in `parent`, and caches nothing of it afterwards. The caller accounts for
+    /// the change of `parent` once it has done this for every name of the request.
     pub(super) fn change<T>(
         &self,
         parent: &Inode<P>,

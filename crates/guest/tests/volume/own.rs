@@ -207,7 +207,8 @@ fn what_is_read_during_ones_own_write_is_not_kept() {
     assert_eq!((bytes_at(&mine, 0, 2), reads()), (vec![3, 1], after), "kept over the next write");
 }
 
-/// The link count of a file whose name the guest does not know changes without its knowledge of what else it has cached.
+/// The link count of a file whose name the guest does not know changes without its knowledge of what else it has
+/// cached.
 #[test]
 fn a_change_that_the_guest_cannot_account_for_counts_as_anothers() {
     let (_group, dir, [(_, one), _]) = two();

@@ -1,8 +1,8 @@
 //! The protocol of the version table, searched exhaustively: two daemons with a guest each share one file. Guests
 //! change it by requests or by stores through a mapping, fetch it and use what they have fetched; a daemon dies at any
 //! point. A guest keeps what it has cached over its own changes, if the replies show that nobody else has changed
-//! anything in between. Every order of their steps is tried. Each rule of the protocol has a mutant without it, which the search must
-//! catch.
+//! anything in between. Every order of their steps is tried. Each rule of the protocol has a mutant without it, which
+//! the search must catch.
 //!
 //! `transom-versions` has models of its code under `--features loom`; this is a model of the protocol, with the parts
 //! that are not in that crate: requests, replies, members' counts and their deaths. [`state`] has the state and the
@@ -51,11 +51,11 @@ fn search(budget: Budget, mutant: Option<Mutant>) -> Found {
 /// Enough for each rule, and few enough that a search ends within seconds.
 const BUDGETS: [(&str, Budget); 6] = [
     ("both guests send changes", Budget { changes: [2, 1], opens: [0, 0], stores: 0, deaths: 0 }),
-    ("both guests store through mappings", Budget { changes: [0, 1], opens: [1, 1], stores: 1, deaths: 0 }),
+    ("both guests store through mappings", Budget { changes: [1, 0], opens: [1, 1], stores: 1, deaths: 0 }),
     ("a daemon dies", Budget { changes: [1, 0], opens: [1, 1], stores: 1, deaths: 1 }),
     ("a daemon dies after a change", Budget { changes: [1, 1], opens: [0, 0], stores: 0, deaths: 1 }),
     ("the guest that reads sends changes", Budget { changes: [1, 2], opens: [0, 0], stores: 0, deaths: 0 }),
-    ("it sends one, the other stores", Budget { changes: [0, 1], opens: [1, 0], stores: 1, deaths: 1 }),
+    ("it sends one, the other stores", Budget { changes: [0, 1], opens: [1, 0], stores: 1, deaths: 0 }),
 ];
 
 #[test]

@@ -132,8 +132,8 @@ struct Raise {
     is_hot: bool,
 }
 
-/// A change that the guest that reads has sent itself, and not yet taken note of. Two may be in flight, and their replies
-/// are dealt with in any order.
+/// A change that the guest that reads has sent itself, and not yet taken note of. Two may be in flight, and their
+/// replies are dealt with in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Flight {
     Sent {
