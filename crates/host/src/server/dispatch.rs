@@ -101,7 +101,8 @@ impl<F: FileSystem> Server<F> {
         }
         let nodeid = self.fs.own_nodeid(req.nodeid);
         let call: Call<'_, O> = Call { ctx: req.context, nodeid, arg, name, rest, out };
-        let has_trailer = matches!(O::ROW.reply, Shape::Fixed(_)) && self.session.has_own_changes();
+        let may_raise = !O::ROW.changes.is_empty() && matches!(O::ROW.reply, Shape::Fixed(_));
+        let has_trailer = may_raise && self.session.has_own_changes();
         let trailer = has_trailer.then(|| Cell::new(Trailer::default()));
         let mut value = if O::ROW.changes.is_empty() {
             self.fs.serve(call)?
