@@ -70,17 +70,18 @@ impl SessionConfig {
         .union(InitFlags::SUBMOUNTS)
         .union(InitFlags::SETXATTR_EXT)
         .union(InitFlags::INIT_EXT)
-        .union(InitFlags::CREATE_SUPP_GROUP)
-        .union(InitFlags::OWN_CHANGES);
+        .union(InitFlags::CREATE_SUPP_GROUP);
 
     /// Flags that change which side does what, so they are only requested explicitly.
     const ON_REQUEST: InitFlags = InitFlags::WRITEBACK_CACHE
         .union(InitFlags::HANDLE_KILLPRIV)
         .union(InitFlags::HANDLE_KILLPRIV_V2)
         .union(InitFlags::MAP_ALIGNMENT)
-        .union(InitFlags::HAS_INODE_DAX);
+        .union(InitFlags::HAS_INODE_DAX)
+        .union(InitFlags::OWN_CHANGES);
 
-    /// Also asks for `flags`: WRITEBACK_CACHE, HANDLE_KILLPRIV, HANDLE_KILLPRIV_V2, MAP_ALIGNMENT or HAS_INODE_DAX.
+    /// Also asks for `flags`: WRITEBACK_CACHE, HANDLE_KILLPRIV, HANDLE_KILLPRIV_V2, MAP_ALIGNMENT, HAS_INODE_DAX or
+    /// OWN_CHANGES.
     /// Flags that the library does not know are left out.
     #[must_use]
     pub fn with(self, flags: InitFlags) -> Self {

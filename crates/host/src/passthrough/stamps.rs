@@ -38,10 +38,6 @@ impl Passthrough {
         if outcome.as_ref().err().is_some_and(|&errno| changes_nothing(errno)) {
             return outcome;
         }
-        if request.may_be_deferred && matches!(outcome, Err(Errno::AGAIN)) {
-            // The guest gets no reply before the request is served again, as a whole.
-            return outcome;
-        }
         let mut own = Trailer::default();
         group.stamp_each(&changes.slots, |slot, raised| {
             // A hot slot is valid for nobody, and stays so.

@@ -20,8 +20,6 @@ pub struct Changing<'a> {
     pub args: &'a [u8],
     /// The names in the request, in their order.
     pub names: [Option<Name<'a>>; 2],
-    /// Whether the request is handed in again if it ends with EAGAIN.
-    pub may_be_deferred: bool,
     /// Where to note how slots of the version table were raised, if the guest is to be told.
     pub own_changes: Option<&'a Cell<Trailer>>,
 }

@@ -13,7 +13,7 @@ use transom_wire::{
 use zerocopy::{FromBytes, FromZeros, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    BlockingMode, Call, Changing, End, ExecutionTarget, FileSystem, Noted, Serve, Server,
+    Call, Changing, End, FileSystem, Noted, Serve, Server,
     answer::Answer,
     call::Served,
     decode::{Payload, Strings},
@@ -108,11 +108,8 @@ impl<F: FileSystem> Server<F> {
             self.fs.serve(call)?
         } else {
             let (args, names) = (call.arg, O::Names::names(&call.name));
-            let may_be_deferred = call.ctx.blocking == BlockingMode::MustNotBlock
-                && ExecutionTarget::after_trying(O::OPCODE, call.ctx.unique).is_some();
-            let (row, nodeid, args) = (O::ROW, call.nodeid, args.as_bytes());
-            let own_changes = trailer.as_ref();
-            let changing = Changing { row, nodeid, args, names, may_be_deferred, own_changes };
+            let (nodeid, args, own_changes) = (call.nodeid, args.as_bytes(), trailer.as_ref());
+            let changing = Changing { row: O::ROW, nodeid, args, names, own_changes };
             self.fs.changing(&changing, || self.fs.serve(call))?
         };
         if let Some(nodeid) = O::Reply::nodeid(&mut value) {
