@@ -74,7 +74,7 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     let shares_pids = group.is_some() && options.isolation.sandbox != SandboxMode::Namespace;
     let pid_namespace = shares_pids.then(|| stat("/proc/self/ns/pid").ok()).flatten().map(|stat| stat.st_ino);
     let padding = padding::start(options);
-    let watch = changes::open(options)?;
+    let watch = changes::open(options, &mut listening.traces)?;
     let owners = &options.ownership;
     let Sandboxed { root, proc_self_fd, listener, traces, ids } = sandbox::enter(
         &options.share.path,
@@ -90,7 +90,7 @@ pub fn start(options: &Options, mut listening: Listening, supervision: Option<Su
     let queues = 1 + usize::from(options.workers.request_queues);
     let is_resilient = options.socket.resilient && control.is_some();
     let life = is_resilient.then(|| sandbox::outlive(&proc_self_fd, queues)).transpose()?;
-    let observes_directories = watch.as_ref().is_some_and(|watch| watch.directories().is_some());
+    let observes_directories = watch.as_ref().is_some_and(|opened| opened.watch.directories().is_some());
     let uses = seccomp::Uses { file_handles: options.inodes.file_handles, observes_directories };
     // The filter does not let the first reader of the clock find it.
     transom_host::clock::now_ns();

@@ -1,7 +1,7 @@
 //! The source of changes that suits this machine.
 
 use std::{
-    fmt,
+    fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
@@ -137,6 +137,23 @@ impl Watch {
         let journal = Arc::new(Journal::default());
         let source = Source::Inotify(Inotify::open(options.watches_max, journal.clone())?);
         Ok(Self { source, strength: Strength::Held, journal, fallback: None })
+    }
+
+    /// Returns a duplicate of the descriptor for another process, if this source has [`Strength::FileSystem`]. The two
+    /// processes have one queue: what either reads, the other does not see.
+    pub fn shared(&self) -> Option<io::Result<OwnedFd>> {
+        match &self.source {
+            Source::Fanotify(fanotify) if self.strength == Strength::FileSystem => {
+                Some(fanotify.as_fd().try_clone_to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Observes what another process does, which has passed what its [`Self::shared`] returned. Needs no privilege.
+    pub fn from_shared(source: OwnedFd) -> Self {
+        let source = Source::Fanotify(Fanotify::from_group(source));
+        Self { source, strength: Strength::FileSystem, journal: Arc::default(), fallback: None }
     }
 
     /// Returns what this source sees.

@@ -6,6 +6,8 @@
 //! thread of the isolated process that reads it. [`announce`] translates changes for the agent.
 
 mod announce;
+mod peer;
+mod shared;
 mod stamps;
 
 use std::{
@@ -29,14 +31,24 @@ use transom_watch::{
 
 use crate::{
     backend::Monitor,
+    listen::Traces,
     options::{Events, FileHandles, HostChanges, Options},
 };
+use shared::{Giving, Sharing};
 use stamps::Stamps;
+
+/// The source of changes, and what of it others of the group get.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) watch: Watch,
+    sharing: Option<Sharing>,
+}
 
 /// The source of changes, and for whom.
 #[derive(Debug)]
 pub struct Changes {
     watch: Watch,
+    sharing: Option<Sharing>,
     /// For the metrics and the group: which changes of the file system are in the share.
     tree: Option<Tree>,
     /// For the group: which inodes changes are about.
@@ -70,15 +82,15 @@ impl Changes {
 /// # Errors
 ///
 /// Changes are mandatory and cannot be observed.
-pub(crate) fn open(options: &Options) -> anyhow::Result<Option<Watch>> {
+pub(crate) fn open(options: &Options, traces: &mut Traces) -> anyhow::Result<Option<Opened>> {
     let (counts, events, notifies) = (options.host_changes, options.share.events, options.share.notification_queue);
     if counts == HostChanges::Never && events == Events::Never && !notifies {
         return Ok(None);
     }
-    match open_share(options) {
-        Ok(watch) => {
-            info!("observing the share: {}", watch.strength());
-            Ok(Some(watch))
+    match open_share(options, traces) {
+        Ok(opened) => {
+            info!("observing the share: {}", opened.watch.strength());
+            Ok(Some(opened))
         }
         Err(error) => unobserved(options, error),
     }
@@ -99,7 +111,7 @@ fn unobserved<T>(options: &Options, error: anyhow::Error) -> anyhow::Result<Opti
     Ok(None)
 }
 
-fn open_share(options: &Options) -> anyhow::Result<Watch> {
+fn open_share(options: &Options, traces: &mut Traces) -> anyhow::Result<Opened> {
     // Events name directories by handles, by which the share's inodes have to be known.
     let opens_handles = options.inodes.file_handles != FileHandles::Never;
     anyhow::ensure!(opens_handles, "with --inode-file-handles never, the daemon may not open the handles of events");
@@ -114,7 +126,16 @@ fn open_share(options: &Options) -> anyhow::Result<Watch> {
         HostChanges::Never | HostChanges::Auto if tells_guest => Strength::Directories,
         _ => Strength::FileSystem,
     };
-    Ok(Watch::open(share, &watch::Options { weakest, ..watch::Options::default() })?)
+    let open = || Ok(Watch::open(&share, &watch::Options { weakest, ..watch::Options::default() })?);
+    // Who reads while it is another one's turn has to have a queue of its own.
+    let reads_all = options.host_changes != HostChanges::Auto || tells_guest;
+    match options.cache.coherence_group.as_ref().filter(|_| !reads_all) {
+        Some(group) => {
+            let (watch, sharing) = shared::join(&group.path(), &share, shared::LIMITS, traces, open)?;
+            Ok(Opened { watch, sharing })
+        }
+        None => Ok(Opened { watch: open()?, sharing: None }),
+    }
 }
 
 fn is_directory(share: &OwnedFd) -> io::Result<bool> {
@@ -126,18 +147,28 @@ fn is_directory(share: &OwnedFd) -> io::Result<bool> {
 /// # Errors
 ///
 /// Changes are mandatory, and the handles of the share cannot be opened.
-pub(crate) fn prepare(watch: Watch, root: impl AsFd, options: &Options) -> anyhow::Result<Option<Changes>> {
+pub(crate) fn prepare(opened: Opened, root: impl AsFd, options: &Options) -> anyhow::Result<Option<Changes>> {
+    let Opened { watch, sharing } = opened;
     let (announces, notifies) = (options.share.events != Events::Never, options.share.notification_queue);
     if watch.strength() == Strength::Directories {
         if options.host_changes == HostChanges::Auto {
             info!("changes on the host are not stamped: this needs CAP_SYS_ADMIN");
         }
-        return Ok(Some(Changes { watch, tree: None, numbers: None, announces, notifies, counts: false }));
+        return Ok(Some(Changes {
+            watch,
+            sharing: None,
+            tree: None,
+            numbers: None,
+            announces,
+            notifies,
+            counts: false,
+        }));
     }
     let found = Tree::new(&root).and_then(|tree| Ok((tree, InodeNumbers::new(&root)?)));
     match found.map_err(io::Error::from).context("cannot open the file handles of the share") {
         Ok((tree, numbers)) => Ok(Some(Changes {
             watch,
+            sharing,
             tree: (options.host_changes != HostChanges::Never).then_some(tree),
             numbers: options.cache.coherence_group.is_some().then_some(numbers),
             announces,
@@ -148,7 +179,8 @@ pub(crate) fn prepare(watch: Watch, root: impl AsFd, options: &Options) -> anyho
     }
 }
 
-/// Starts the thread that reads changes of the share, which ends when the result is dropped.
+/// Starts the thread that reads changes of the share, and the one that gives its source to others of the group. They
+/// end when the result is dropped.
 ///
 /// # Errors
 ///
@@ -157,14 +189,16 @@ pub(crate) fn start(
     changes: Changes,
     server: &Arc<Server<Passthrough>>,
     monitor: &Arc<Monitor>,
-) -> anyhow::Result<Watcher> {
-    let Changes { watch, tree, numbers, announces, notifies, counts } = changes;
+) -> anyhow::Result<(Watcher, Option<Giving>)> {
+    let Changes { watch, sharing, tree, numbers, announces, notifies, counts } = changes;
     let tells_guest = announces || notifies;
     let reads_all = tells_guest || counts;
     let stamps = tree.as_ref().and(numbers).map(|numbers| Stamps::new(numbers, server.clone(), reads_all));
     let announced = tells_guest.then(|| server.clone());
     let observer = Observer { tree, monitor: monitor.clone(), server: announced, stamps, reads_all };
-    Watcher::start(watch, None, observer).context("cannot start the thread that observes the share")
+    let watcher = Watcher::start(watch, None, observer).context("cannot start the thread that observes the share")?;
+    let giving = sharing.map(Sharing::start).transpose().context("cannot start the thread that shares the source")?;
+    Ok((watcher, giving))
 }
 
 /// Single directories, observed by fanotify.

@@ -28,13 +28,15 @@ pub(super) struct Stamps {
     /// The daemons of the group that were known when the queue was empty: a process that had such a pid earlier is not
     /// in the queue any more.
     daemons: Vec<u32>,
+    /// Whether the queue has been empty, for the same reason: it may be older than this process.
+    has_caught_up: bool,
     timed_at: Option<Instant>,
 }
 
 impl Stamps {
     /// Offers to stamp. `reads_all`: changes are read while it is not this daemon's turn.
     pub(super) fn new(numbers: InodeNumbers, server: Arc<Server<Passthrough>>, reads_all: bool) -> Self {
-        let stamps = Self { numbers, server, daemons: Vec::new(), timed_at: None };
+        let stamps = Self { numbers, server, daemons: Vec::new(), has_caught_up: false, timed_at: None };
         if let Some(group) = stamps.group() {
             group.offer_host_watch(!reads_all);
         }
@@ -48,6 +50,7 @@ impl Stamps {
 
     /// The queue is empty.
     pub(super) fn caught_up(&mut self) {
+        self.has_caught_up = true;
         let pids = self.server.file_system().group().filter(|group| group.watches_host()).map(Group::pids);
         self.daemons.clear();
         self.daemons.extend(pids.into_iter().flatten());
@@ -56,7 +59,7 @@ impl Stamps {
     /// Stamps what has changed. `inside` is the part of the change in the share.
     pub(super) fn changed(&mut self, change: &Change<'_>, inside: Option<&Change<'_>>) {
         let is_own = match change.author {
-            Author::Own => true,
+            Author::Own => self.has_caught_up,
             Author::Other(pid) => pid.is_some_and(|pid| self.daemons.contains(&pid.get())),
             Author::Unknown => false,
         };

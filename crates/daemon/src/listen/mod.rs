@@ -151,6 +151,11 @@ pub fn open_private(path: &Path, traces: &mut Traces) -> Result<UnixListener, Li
         return Err(ListenError::InUse { path: path.to_owned(), holder: "another process".to_owned() });
     }
     remove_stale(path)?;
+    open_new(path, traces)
+}
+
+/// Creates a socket at a path that is free, accessible only to the daemon's user, and adds it to `traces`.
+pub(crate) fn open_new(path: &Path, traces: &mut Traces) -> Result<UnixListener, ListenError> {
     let listener = bind(path, None)?;
     traces.removable.push(path.to_owned());
     Ok(listener)

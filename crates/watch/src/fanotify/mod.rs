@@ -61,7 +61,12 @@ impl Fanotify {
             Errno::MFILE | Errno::NFILE => WatchError::Limit(errno),
             _ => WatchError::Kernel(errno),
         })?;
-        Ok(Self { group: Arc::new(group), buffer: vec![0; BUFFER_LEN].into() })
+        Ok(Self::from_group(group))
+    }
+
+    /// Reads from a group that [`Self::open`] has opened, in this process or another one.
+    pub(crate) fn from_group(group: OwnedFd) -> Self {
+        Self { group: Arc::new(group), buffer: vec![0; BUFFER_LEN].into() }
     }
 
     /// Returns the group, to mark directories.

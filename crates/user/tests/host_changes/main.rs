@@ -1,7 +1,9 @@
 //! Changes that other processes of the host make in a share: a guest that caches by the version table sees them once
 //! they are stamped. The daemons are real, and so are the changes: this process makes them.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod observer;
 
 use std::{
     fs::{self, File},
@@ -62,10 +64,43 @@ impl Member {
         self.share.versions().unwrap().stamps_host_changes()
     }
 
-    fn kill_daemon(&self) {
-        let daemon = self.share.device().transport().daemon_id().unwrap().cast_signed();
-        kill_process_group(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
+    fn daemon(&self) -> Pid {
+        Pid::from_raw(self.share.device().transport().daemon_id().unwrap().cast_signed()).unwrap()
     }
+
+    fn kill_daemon(&self) {
+        kill_process_group(self.daemon(), Signal::KILL).unwrap();
+    }
+
+    /// Returns once none of its processes runs.
+    fn stop_daemon(&self) {
+        kill_process_group(self.daemon(), Signal::STOP).unwrap();
+        let is_stopped = |process: Pid| stat(process).is_some_and(|stat| stat.state == "T");
+        eventually("the daemon is stopped", || self.processes().into_iter().all(is_stopped));
+    }
+
+    /// Returns its daemon and the process that waits for it.
+    fn processes(&self) -> Vec<Pid> {
+        let processes =
+            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let group = self.daemon().as_raw_nonzero().to_string();
+        processes
+            .filter_map(Pid::from_raw)
+            .filter(|&process| stat(process).is_some_and(|stat| stat.group == group))
+            .collect()
+    }
+}
+
+/// A line of `/proc/PID/stat`.
+struct Stat {
+    state: String,
+    group: String,
+}
+
+fn stat(process: Pid) -> Option<Stat> {
+    let line = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    let mut fields = line.rsplit(')').next()?.split_whitespace().map(str::to_owned);
+    Some(Stat { state: fields.next()?, group: fields.nth(1)? })
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
