@@ -82,13 +82,13 @@ impl Notifications {
         let mut state = self.lock();
         if state.is_wanted != is_wanted {
             state.is_wanted = is_wanted;
-            state.forget();
+            self.forget(state);
         }
     }
 
     /// The guest's session begins or ends: what waits is of no use.
     pub fn session_changed(&self) {
-        self.lock().forget();
+        self.forget(self.lock());
     }
 
     /// Returns the session, or `None` if changes are not wanted.
@@ -103,7 +103,7 @@ impl Notifications {
             if session != state.session {
                 return;
             }
-            if state.changes.len() == CHANGES_MAX {
+            if state.changes.len() >= CHANGES_MAX {
                 state.lose();
             }
             state.changes.push_back(change);
@@ -115,12 +115,11 @@ impl Notifications {
         self.update(State::lose);
     }
 
-    /// No more changes are seen.
+    /// No more changes are seen. A guest that wants changes later is told so too.
     pub fn end(&self) {
-        self.update(|state| {
-            state.lose();
-            state.end = End::Untold;
-        });
+        self.lock().end = End::Untold;
+        self.update(State::lose);
+        self.wake();
     }
 
     /// Takes what the guest is told next.
@@ -150,9 +149,26 @@ impl Notifications {
         match what {
             What::Lost => state.has_lost = true,
             What::Change(_) if state.has_lost => {}
+            // Others have filled its place meanwhile.
+            What::Change(_) if state.changes.len() >= CHANGES_MAX => state.lose(),
             What::Change(change) => state.changes.push_front(change),
             What::Ended => state.end = End::Untold,
         }
+    }
+
+    /// Ends the session. What the next one is told at once wakes.
+    fn forget(&self, mut state: MutexGuard<'_, State>) {
+        state.forget();
+        let is_ready = state.is_wanted && !state.is_empty();
+        drop(state);
+        if is_ready {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // A full counter is an edge too.
+        let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
     }
 
     fn update(&self, update: impl FnOnce(&mut State)) {
@@ -165,8 +181,7 @@ impl Notifications {
         let is_ready = was_empty && !state.is_empty();
         drop(state);
         if is_ready {
-            // A full counter is an edge too.
-            let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
+            self.wake();
         }
     }
 

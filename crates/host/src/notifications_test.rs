@@ -85,13 +85,40 @@ fn nothing_is_kept_for_a_guest_that_does_not_want_it() {
     let notifications = Notifications::new().unwrap();
     assert_eq!(notifications.session(), None);
     notifications.lose();
-    notifications.end();
     notifications.want(true);
     push(&notifications, 0);
     notifications.want(false);
     assert!(notifications.take().is_none());
     notifications.want(true);
     assert_eq!(all(&notifications), [""; 0]);
+}
+
+#[test]
+fn the_end_is_told_to_a_guest_that_wants_changes_later() {
+    let notifications = Notifications::new().unwrap();
+    notifications.end();
+    assert!(notifications.take().is_none());
+    notifications.want(true);
+    assert!(is_ready(&notifications), "nothing else wakes whoever tells");
+    assert_eq!(all(&notifications), ["ended"]);
+}
+
+#[test]
+fn what_is_put_back_into_a_full_queue_is_lost_and_the_queue_stays_bounded() {
+    let notifications = wanted();
+    (0..CHANGES_MAX).for_each(|number| push(&notifications, number));
+    for round in 0..3 {
+        let taken = notifications.take().unwrap();
+        while notifications.lock().changes.len() < CHANGES_MAX {
+            push(&notifications, round);
+        }
+        notifications.put_back(taken);
+        assert!(notifications.lock().changes.len() <= CHANGES_MAX);
+    }
+    (0..CHANGES_MAX * 2).for_each(|number| push(&notifications, number));
+    let left = all(&notifications);
+    assert_eq!(left.first().unwrap(), "lost");
+    assert!(left.len() <= CHANGES_MAX + 1, "{}", left.len());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! A notification begins with [`OutHeader`], whose `unique` is 0 and whose `error` is the code of the notification.
 //! FUSE has no notification that says what has happened under a name, so these have a [`CODE`] and a version of our
-//! own. Their body is a [`Head`], and for a change what [`agent`](crate::agent) sends of one. The driver ignores other
+//! own. Their body is a [`Head`], and for a change what [`agent`] sends of one. The driver ignores other
 //! codes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};

@@ -455,19 +455,17 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
             if is_ready && notifications.is_none() {
                 return Ok(());
             }
-            let begun = queue.begin(vring);
+            let Some(begun) = queue.begin(vring) else { return Ok(()) };
             if let Some(notifications) = notifications {
                 let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
                 queue.notify(vring, notifications, &mut worker);
                 return Ok(());
             }
-            if begun.is_some()
-                && let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO)
-            {
+            if let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO) {
                 self.offer.device_runs(versions, (thread_id, vring.queue_next_avail() == 0), || self.channel());
             }
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Some(_counts)) = begun {
+            if let Some(_counts) = begun {
                 queue.serve_left(vring, &mut worker);
                 queue.serve_arrived(vring, &mut worker);
             }

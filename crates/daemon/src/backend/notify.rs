@@ -10,8 +10,6 @@ use transom_host::{
     server::FileSystem,
 };
 use transom_wire::notification::BUF_LEN;
-use vhost_user_backend::VringT as _;
-use virtio_queue::QueueT as _;
 use vm_memory::GuestAddressSpace as _;
 
 use super::{
@@ -41,8 +39,7 @@ impl<F: FileSystem + 'static> Queue<F> {
     ) -> bool {
         let view = MemoryView::new(memory);
         loop {
-            // If kicks cannot be suppressed, they only cost time.
-            let _ = vring.get_mut().get_queue_mut().disable_notification(&view);
+            self.disable_kicks(&view, vring);
             vring.mark_notification(&self.log, &self.memory);
             // The buffers count as in flight until the driver is notified.
             let mut told: Option<Ticket> = None;
@@ -74,15 +71,12 @@ impl<F: FileSystem + 'static> Queue<F> {
                 Some(Next::Empty) => {}
                 Some(Next::Stopped | Next::Chain(_)) => return true,
             }
-            let has_more = vring.get_mut().get_queue_mut().enable_notification(&view);
+            let has_more = self.enable_kicks(&view, vring);
             vring.mark_notification(&self.log, &self.memory);
             match has_more {
                 Ok(true) => {}
-                Ok(false) => return true,
-                Err(error) => {
-                    self.break_ring(vring, &error);
-                    return true;
-                }
+                Err(Next::MemoryReplaced) => return false,
+                Ok(false) | Err(_) => return true,
             }
         }
     }

@@ -244,13 +244,17 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// The ring of a request that was set aside runs again: blocks until the session goes on here. A stop meanwhile
     /// sets the request aside again.
     fn again(&self, waiting: &Waiting) -> Progress {
-        let until = Instant::now() + TAKEN_BACK_MAX;
+        let mut until = Instant::now() + TAKEN_BACK_MAX;
         while !self.goes_on_here(until) {
             thread::sleep(TAKE_BACK_EVERY);
-            if self.is_given_up()
-                || waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) == Interrupted::Drop
-            {
+            if self.is_given_up() {
                 return Progress::Finished;
+            }
+            match waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) {
+                Interrupted::Answer => {}
+                // It waited for as long as the ring was stopped.
+                Interrupted::ServeAgain => until = Instant::now() + TAKEN_BACK_MAX,
+                Interrupted::Drop => return Progress::Finished,
             }
         }
         Progress::ServeAgain

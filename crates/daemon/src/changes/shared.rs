@@ -140,7 +140,8 @@ fn find(directory: &Path, greeting: &str, limit: Duration) -> Option<OwnedFd> {
         if is_abandoned(&path) {
             _ = fs::remove_file(&path);
         } else if found.is_none() && name.starts_with(PREFIX) {
-            match ask(&path, greeting, deadline) {
+            // A member that hangs leaves time for the others.
+            match ask(&path, greeting, deadline.min(Instant::now() + limit / 5)) {
                 Ok(source) => found = Some(source),
                 Err(error) => debug!(%error, "a member of the group does not share its source of changes"),
             }

@@ -16,6 +16,7 @@ use super::{
     pages::{PAGE, Pages},
 };
 use crate::{
+    memory::IoSliceMut,
     platform::{Event as _, Platform},
     sync::{Mutex, rank},
 };
@@ -159,10 +160,10 @@ impl<P: Platform> DmaOps for Bounce<P> {
         let Some(offset) = copy.and_then(|copy| self.offset_in_pool(copy, len_bytes)) else { return };
         if direction == Direction::FromDevice {
             let written_bytes = written_bytes.min(len_bytes);
-            let copy = self.pool.part(offset, written_bytes);
-            // SAFETY: the caller of `map` guarantees that `start` and `len_bytes` after it may be written and that
-            // nobody else accesses them; they are not part of the pool.
-            copy.read(0, unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), written_bytes) });
+            // SAFETY: the caller of `map` guarantees that `start` and `len_bytes` after it may be written, and that
+            // others access them atomically at most, byte by byte; they are not part of the pool.
+            let to = unsafe { IoSliceMut::shared(start, written_bytes) };
+            self.pool.slice(offset..offset + written_bytes).copy_to(to);
             self.counters.bounced(start, written_bytes);
         }
         self.give(offset, len_bytes);

@@ -29,13 +29,13 @@ fn cut_mut<'a>(mut bytes: &'a mut [u8], lens: &[usize]) -> Vec<IoSliceMut<'a>> {
     slices
 }
 
-/// A sink whose bytes are present up to one place, and beyond it only for a number of attempts each time.
+/// A sink of which the bytes before `present` are present. `fault_in` makes those up to the end of its page of 64 bytes
+/// present.
 struct Faulty {
     bytes: Vec<u8>,
     present: usize,
     /// From here on nothing is ever present.
     end: usize,
-    faults: usize,
 }
 
 impl ByteSink for Faulty {
@@ -44,8 +44,6 @@ impl ByteSink for Faulty {
     }
 
     fn fault_in(&mut self, at: usize, len_bytes: usize) -> usize {
-        self.faults += 1;
-        // One page of 64 bytes.
         self.present = (at / 64 + 1) * 64;
         self.present.min(self.end).saturating_sub(at).min(len_bytes)
     }
@@ -110,7 +108,7 @@ proptest! {
         end in 0..600_usize,
     ) {
         let from: Vec<u8> = (0..len).map(|at| (at + 1) as u8).collect();
-        let mut sink = Faulty { bytes: vec![0; len], present, end, faults: 0 };
+        let mut sink = Faulty { bytes: vec![0; len], present, end };
         let copied = Target::new(&mut sink).put_all(IoSlice::new(&from));
         prop_assert_eq!(copied, len.min(end));
         prop_assert_eq!(&sink.bytes[..copied], &from[..copied]);

@@ -106,20 +106,21 @@ impl<P: Platform> OpenFile<P> {
                 (None, Some(Ok(end))) => end,
                 (start, _) => start.unwrap_or(0) + done as u64,
             };
-            let start = *start.get_or_insert(at);
             let piece = piece.part(0, present);
             if let Err(error) = check_range(at, piece.len()) {
                 break error;
             }
             match self.write_locked(caller, at, piece) {
-                Ok(0) => return Ok((start, done)),
-                Ok(count) => (done, patience) = (done + count, Patience::default()),
+                Ok(count) => {
+                    let start = *start.get_or_insert(at);
+                    (done, patience) = (done + count, Patience::default());
+                    if count == 0 || done == from.len() || from.is_present() {
+                        return Ok((start, done));
+                    }
+                }
                 // The memory was taken away again, or the server says so.
                 Err(Errno::FAULT) if !from.is_present() && patience.allows(present) => {}
                 Err(error) => break error,
-            }
-            if done == from.len() || from.is_present() {
-                return Ok((start, done));
             }
         };
         if done > 0 { Ok((start.unwrap_or(0), done)) } else { Err(error) }

@@ -159,6 +159,8 @@ impl Reader<'_> {
     }
 
     fn read_batch(&mut self) -> Result<(), Errno> {
+        // Also after an error: a file system may have gone on.
+        self.position.is_host_elsewhere = true;
         self.batch = match Batch::read(&self.stream.fd) {
             // The directory was removed while it was open, so it is empty.
             Err(Errno::NOENT) => Batch::default(),

@@ -21,6 +21,13 @@ pub(super) struct Stopwatch {
     end_ns: Option<u64>,
 }
 
+impl Stopwatch {
+    /// Other work follows, which is not measured.
+    pub(super) fn pause(&mut self) {
+        self.end_ns = None;
+    }
+}
+
 /// Opens and closes according to the latencies that it observes.
 #[derive(Debug, Default)]
 pub(super) struct Gate {

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use transom_wire::NodeId;
 
 use super::{
-    Fd, Inodes, lock,
+    Fd, Inodes,
+    identity::Hold,
+    lock,
     shard::{Class, Evicted, Shard},
 };
 use crate::{Errno, sysfd::FileHandle};
@@ -156,18 +158,21 @@ impl Inodes {
 
     fn handle_of(&self, nodeid: NodeId, fd: &Fd) -> Option<FileHandle> {
         let fs = self.shard(nodeid).entries.get(nodeid.0)?.identity.fs;
-        let handle = FileHandle::of(&**fd, self.filesystems.mount(fs)).ok();
-        if handle.is_none() {
+        let handle = FileHandle::of(&**fd, self.filesystems.mount(fs));
+        if matches!(handle, Err(Errno::OPNOTSUPP | Errno::OVERFLOW)) {
             // Others of this mount may have none either: find out at once.
             self.filesystems.take_handles_at_once(fs);
         }
-        handle
+        handle.ok()
     }
 
     /// Pins an inode that has no handle, although others of its mount have one.
     fn keep_without_handle(&self, class: Class, key: u64) {
         let mut shard = self.shard(NodeId(key));
-        let is_closable = shard.entries.get(key).is_some_and(|entry| entry.fd.is_some() && !entry.is_pinned);
+        let is_closable = shard.entries.get(key).is_some_and(|entry| {
+            // Another thread may have taken its handle meanwhile.
+            matches!(entry.hold, Hold::Descriptor) && entry.fd.is_some() && !entry.is_pinned
+        });
         if is_closable && self.descriptors.try_pin() {
             self.spare[class as usize].fetch_sub(1, Relaxed);
             shard.pin(key);

@@ -54,6 +54,7 @@ impl Passthrough {
         if let Some(outcome) = self.known_entry(parent, dir, name, blocking, watch) {
             return outcome;
         }
+        watch.pause();
         let fd = self.refer(dir, name, blocking).inspect_err(|&errno| {
             if errno == Errno::NOENT {
                 self.inodes.note_absent();

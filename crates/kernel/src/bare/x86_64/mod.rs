@@ -174,7 +174,7 @@ fn use_line(function: &dyn ConfigSpace) -> Result<Interrupts, Failure> {
     Ok(Interrupts::Line(Box::new(Wakes)))
 }
 
-/// Returns the message by which a vector of the device interrupts a processor.
+/// Has a vector of the device interrupt a processor by a message, and its line no more. Returns the message.
 pub(super) fn message(vector: u16, processor: usize) -> Message {
     apic::set_lines(false);
     Message { address: apic::message_address(processor), data: interrupts::message(vector) }
