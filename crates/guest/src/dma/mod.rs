@@ -62,8 +62,8 @@ pub trait DmaOps: Send + Sync {
     /// # Safety
     ///
     /// `start..start + len_bytes` is memory that may be read, and written if the direction is from the device. It stays
-    /// so until [`Self::unmap`]. Meanwhile others access it from outside Rust or atomically, byte by byte, or not at all.
-    /// Operations that copy access it in the same way.
+    /// so until [`Self::unmap`]. Meanwhile others access it from outside Rust or atomically, byte by byte, or not at
+    /// all. Operations that copy access it in the same way.
     unsafe fn map(&self, start: NonNull<u8>, len_bytes: usize, direction: Direction) -> Result<Mapped, DmaError>;
 
     /// Ends a mapping that the device no longer uses. If its direction is from the device and it is a copy, copies the

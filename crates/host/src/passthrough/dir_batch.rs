@@ -13,7 +13,8 @@ pub(super) const BATCH_LEN: usize = 32 << 10;
 /// the entry and the type.
 const NAME_AT: usize = 8 + 8 + 2 + 1;
 
-/// Entries are padded to a multiple of this, by as few bytes as possible: the NUL after the name is among the last ones.
+/// Entries are padded to a multiple of this, by as few bytes as possible: the NUL after the name is one of the last
+/// ones.
 const ALIGN: usize = 8;
 
 /// The longest entry with a name of 255 bytes.

@@ -129,8 +129,8 @@ impl Passthrough {
         self.inodes.get(nodeid).is_ok_and(|inode| inode.file_type == FileType::Directory)
     }
 
-    /// Returns the handle by which an inode is recognised, if its file system has handles. Takes it if it was not needed
-    /// so far.
+    /// Returns the handle by which an inode is recognised, if its file system has handles. Takes it if it was not
+    /// needed so far.
     fn known_handle(&self, nodeid: NodeId) -> Option<FileHandle<'static>> {
         let handle = self.inodes.handle(nodeid)?;
         let raw = RawFileHandle::from(&handle);
