@@ -28,8 +28,8 @@ pub(super) struct Stamps {
     /// The daemons of the group that were known when the queue was empty: a process that had such a pid earlier is not
     /// in the queue any more.
     daemons: Vec<u32>,
-    /// Whether the queue has been empty since this process started. Until then it may hold changes by an earlier process
-    /// with this one's pid.
+    /// Whether the queue has been empty since this process started. Until then it may hold changes by an earlier
+    /// process with this one's pid.
     has_caught_up: bool,
     timed_at: Option<Instant>,
 }
