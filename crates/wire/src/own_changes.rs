@@ -2,10 +2,12 @@
 //!
 //! An extension of FUSE that only guests with a version table and daemons of a coherence group speak. Both sides agree
 //! on it at INIT: by [`InitFlags::OWN_CHANGES`](crate::ops::init::InitFlags::OWN_CHANGES) together with [`MAGIC`] in
-//! bytes that FUSE leaves zero, so that a later FUSE that gives the flag another meaning is not mistaken for it. A
-//! guest that wants trailers offers [`LEN_MAX`] bytes more room than the reply needs. A daemon may send a trailer after
-//! any reply of fixed length to a request that changes something; where it sends none, the guest has to take its own
-//! changes for those of others.
+//! bytes that FUSE leaves zero. A later version of FUSE may define the flag; without these bytes, it means what FUSE
+//! says.
+//!
+//! A guest that wants trailers offers [`LEN_MAX`] bytes more room than the reply needs. A daemon may send a trailer
+//! after any reply of fixed length to a request that changes something; where it sends none, the guest has to take its
+//! own changes for those of others.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian::*};
 

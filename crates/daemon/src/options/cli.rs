@@ -121,8 +121,7 @@ pub(crate) struct SocketArgs {
     ///
     /// Another process takes over what is open, locked and in flight. After three deaths within ten seconds the daemon
     /// ends. Excludes --dax-window, --coherence-group, --events, --notification-queue, --host-changes, --overlay and
-    /// --quota; the daemon can
-    /// then be neither upgraded nor migrated.
+    /// --quota; the daemon can then be neither upgraded nor migrated.
     #[arg(long)]
     pub(crate) resilient: bool,
 

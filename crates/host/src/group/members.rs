@@ -80,7 +80,8 @@ pub(super) fn sign_off(file: &OwnedFd, area: &Area, record: &Record) {
 /// Reserves a mirror that nobody has ever had, while no other daemon does. Returns its number, or `None` if all have
 /// been used. Waits while another daemon joins.
 ///
-/// The record says so first: a member that dies here gives the mirror back, as nobody else takes one that a record has.
+/// The member's record names the mirror first. If the member dies before the mirror is in use, whoever clears the
+/// record gives the mirror back. Until then nobody else takes it, because it is named in a record.
 pub(super) fn reserve_mirror(
     file: &OwnedFd,
     table: &Table,
