@@ -8,12 +8,10 @@ use std::{
     mem,
     sync::{Arc, atomic::Ordering},
     thread,
-    time::Instant,
 };
 
 use transom_host::{
     journal::{Left, QueueSlots, Stage},
-    migration::TAKEN_BACK_MAX,
     server::FileSystem,
 };
 use vhost_user_backend::VringT;
@@ -31,17 +29,21 @@ use super::{
 };
 
 impl<F: FileSystem + 'static> Queue<F> {
-    /// Prepares to serve the ring, if it runs: the session goes on here. Returns `None` if the ring is stopped, or is
-    /// stopped before that is done. If requests of another daemon are to be served first, also returns a ticket to hold
-    /// meanwhile: a stop that comes then waits for them.
+    /// Prepares to serve the ring, if it runs: the session goes on here. Returns `None` if something has to be done for
+    /// that, and the ring is stopped before it is. If requests of another daemon are to be served first, also returns a
+    /// ticket to hold meanwhile: a stop that comes then waits for them.
     ///
     /// Each step is made under the ring's lock: a thread that was woken before its ring was stopped must not take what
     /// the destination is to have. The lock is free while this waits for the holder of a lock.
     pub(super) fn begin(&self, vring: &Vring) -> Option<Option<Ticket>> {
-        let until = Instant::now() + TAKEN_BACK_MAX;
+        // Nearly always there is nothing to do, and whether the ring runs shows when a chain is taken.
+        if self.is_undisturbed() && !self.has_others() {
+            return Some(None);
+        }
+        let mut until = None;
         loop {
             let begun = vring.unless_stopped(|| {
-                let is_done = self.goes_on_here(until);
+                let is_done = self.goes_on_here(&mut until);
                 is_done.then(|| self.has_others().then(|| self.in_flight.hold()))
             });
             match begun? {

@@ -48,7 +48,7 @@ use super::{
     device_state::{DeviceState, Error as StateError, refused},
     dirty_log::{DirtyLog, RegionLog},
     in_flight::QUEUE_SIZE_MAX,
-    memory,
+    memory::{self, CurrentMemory},
     monitor::Monitor,
     poll::RingPoller,
     pool::Pool,
@@ -85,6 +85,7 @@ pub(super) struct Device<F: FileSystem + 'static> {
     /// The guest's memory as requests may use it; the vhost crate's copy is not restricted: see
     /// [`Device::update_memory`].
     memory: Memory,
+    current: Arc<CurrentMemory>,
     log: Arc<DirtyLog>,
     /// Whether the front end may migrate the device: how long a peer may make no progress.
     migration: Option<Duration>,
@@ -98,6 +99,7 @@ pub(super) struct Device<F: FileSystem + 'static> {
 impl<F: FileSystem + 'static> Device<F> {
     pub(super) fn new(server: Arc<Server<F>>, config: &BackendConfig, monitor: &Arc<Monitor>) -> io::Result<Self> {
         let memory = Memory::new(GuestRam::new());
+        let current = Arc::new(CurrentMemory::default());
         // A driver that does not accept the notification queue numbers its queues as ever.
         let queue_count = 1 + usize::from(config.notifications.is_some()) + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));
@@ -108,6 +110,7 @@ impl<F: FileSystem + 'static> Device<F> {
             Arc::new(Queue {
                 server: server.clone(),
                 memory: memory.clone(),
+                current: current.clone(),
                 pool: pool.clone(),
                 spares: Spares::default(),
                 in_flight: Arc::default(),
@@ -145,6 +148,7 @@ impl<F: FileSystem + 'static> Device<F> {
             notifications: config.notifications.clone(),
             notifies: false.into(),
             memory: memory.clone(),
+            current: current.clone(),
             log: log.clone(),
             migration: config.migration,
             state: DeviceState::default(),
@@ -333,9 +337,8 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
         let kept = memory::without_window(self.window.as_deref(), &announced);
         let checked = memory::check_files(&kept).and_then(|()| self.log.carry_over(&self.memory.memory(), &kept));
         let usable = if checked.is_ok() { kept } else { GuestRam::new() };
-        for memory in [&memory, &self.memory] {
-            memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable.clone());
-        }
+        memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable.clone());
+        self.current.replace(&self.memory, usable);
         checked
     }
 
@@ -461,7 +464,9 @@ impl<F: FileSystem + 'static> VhostUserBackend for Device<F> {
                 queue.notify(vring, notifications, &mut worker);
                 return Ok(());
             }
-            if let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO) {
+            if let Some(versions) = self.versions.as_ref().filter(|_| thread_id != HIPRIO)
+                && vring.unless_stopped(|| ()).is_some()
+            {
                 self.offer.device_runs(versions, (thread_id, vring.queue_next_avail() == 0), || self.channel());
             }
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);

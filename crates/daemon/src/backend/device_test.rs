@@ -39,6 +39,10 @@ impl FileSystem for Locked {
 
     fn destroy(&self, _: End) {}
 
+    fn has_let_go(&self) -> bool {
+        true
+    }
+
     fn take_back(&self, _: Instant) -> bool {
         let _ = self.tries.send(());
         self.is_free.load(SeqCst)
@@ -75,7 +79,7 @@ impl Bench {
         let device = Device::new(server, &config, &Arc::new(Monitor::default())).unwrap();
         let ram = GuestRam::from_ranges(&[(GuestAddress(0), RAM_LEN)]).unwrap();
         ram.write_obj(2_u16, GuestAddress(AVAIL + 2)).unwrap();
-        device.memory.lock().unwrap().replace(ram);
+        device.current.replace(&device.memory, ram);
         let vring = Vring::new(device.memory.clone(), 16).unwrap();
         vring.set_queue_size(16);
         vring.set_queue_info(0, AVAIL, USED).unwrap();
@@ -199,7 +203,7 @@ fn a_ring_that_has_moved_to_new_memory_is_not_broken() {
         // It is about to look at the ring: the front end replaces the memory and then moves the ring.
         await_sleep(receiver.recv().unwrap());
         let ram = GuestRam::from_ranges(&[(GuestAddress(far), RAM_LEN)]).unwrap();
-        bench.device.memory.lock().unwrap().replace(ram);
+        bench.device.current.replace(&bench.device.memory, ram);
         let queue = ring.get_queue_mut();
         queue.try_set_desc_table_address(GuestAddress(far)).unwrap();
         queue.try_set_avail_ring_address(GuestAddress(far + AVAIL)).unwrap();

@@ -1,11 +1,42 @@
 //! Which of the memory that a front end announces the device uses.
 
-use std::io;
+use std::{
+    io, ptr,
+    sync::{
+        PoisonError,
+        atomic::{
+            AtomicPtr,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
 
 use transom_host::window::{FileIdentity, Window};
-use vm_memory::{GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend, GuestMemoryRegion, GuestRegionMmap};
 
-use super::{GuestRam, dirty_log::RegionLog};
+use super::{GuestRam, Memory, dirty_log::RegionLog};
+
+/// Tells a worker, for the price of a load, whether the memory that it uses is still the device's. [`Memory`] itself
+/// counts a reference at each look.
+///
+/// Holds an address to compare with, which is never followed. A worker compares memory that it holds, so that no other
+/// can have its address.
+#[derive(Debug, Default)]
+pub(super) struct CurrentMemory(AtomicPtr<GuestRam>);
+
+impl CurrentMemory {
+    /// Replaces the device's memory by `usable`. A worker that looks meanwhile may find that neither is current, and
+    /// looks again.
+    pub(super) fn replace(&self, memory: &Memory, usable: GuestRam) {
+        memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable);
+        self.0.store(ptr::from_ref(&*memory.memory()).cast_mut(), Release);
+    }
+
+    /// Returns whether `memory`, which the caller holds, is the device's.
+    pub(super) fn is(&self, memory: &GuestRam) -> bool {
+        ptr::eq(self.0.load(Acquire), memory)
+    }
+}
 
 /// Returns the regions that do not overlap the window.
 pub(super) fn without_window(window: Option<&Window>, announced: &GuestRam) -> GuestRam {

@@ -1,11 +1,11 @@
 //! Takes the next chain off a ring.
 
-use std::{mem, ptr};
+use std::mem;
 
 use transom_host::server::FileSystem;
 use vhost_user_backend::{VringStateMutGuard, VringT};
 use virtio_queue::{QueueOwnedT, QueueT};
-use vm_memory::{GuestAddress, GuestAddressSpace};
+use vm_memory::GuestAddress;
 
 use super::{
     Memory,
@@ -94,9 +94,13 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     /// Has the driver leave out kicks. If kicks cannot be suppressed, they only cost time.
     pub(super) fn disable_kicks(&self, view: &MemoryView<'_>, vring: &Vring) {
+        if vring.has_event_index() {
+            return;
+        }
         if let Ok(mut ring) = self.lock_running(view, vring) {
             let _ = ring.get_queue_mut().disable_notification(view);
         }
+        vring.mark_notification(&self.log, &self.memory);
     }
 
     /// Locks the ring if it runs, and `view` is of the memory that it is in: the front end replaces the memory before
@@ -129,7 +133,7 @@ impl<F: FileSystem + 'static> Queue<F> {
 
     /// Returns whether `view` is of the guest's present memory.
     fn is_current(&self, view: &MemoryView<'_>) -> bool {
-        ptr::eq(&*self.memory.memory(), view.memory())
+        self.current.is(view.memory())
     }
 
     /// Returns whether the ring has an entry. Also true if the queue is stopped or the memory replaced, so that polling

@@ -40,7 +40,6 @@ impl<F: FileSystem + 'static> Queue<F> {
         let view = MemoryView::new(memory);
         loop {
             self.disable_kicks(&view, vring);
-            vring.mark_notification(&self.log, &self.memory);
             // The buffers count as in flight until the driver is notified.
             let mut told: Option<Ticket> = None;
             let found = loop {

@@ -10,6 +10,7 @@ use std::{
 
 use transom_host::{
     journal::QueueSlots,
+    migration::TAKEN_BACK_MAX,
     server::{FileSystem, Server},
 };
 use vm_memory::GuestMemoryLoadGuard;
@@ -20,6 +21,7 @@ use super::{
     chain::Chain,
     dirty_log::DirtyLog,
     in_flight::{InFlight, Waiting},
+    memory::CurrentMemory,
     monitor::Monitor,
     pool::Pool,
     rate::Rate,
@@ -34,6 +36,7 @@ pub(super) const TAKE_BACK_EVERY: Duration = Duration::from_millis(5);
 pub(super) struct Queue<F> {
     pub(super) server: Arc<Server<F>>,
     pub(super) memory: Memory,
+    pub(super) current: Arc<CurrentMemory>,
     pub(super) pool: Arc<Pool<Deferred<F>>>,
     pub(super) spares: Spares,
     pub(super) in_flight: Arc<InFlight>,
@@ -83,11 +86,20 @@ impl<F> Queue<F> {
 }
 
 impl<F: FileSystem> Queue<F> {
+    /// Returns whether nothing has prepared for the session to go on elsewhere, so that [`Queue::goes_on_here`] has
+    /// nothing to do.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        !self.attempts.is_under_way() && !self.server.file_system().has_let_go()
+    }
+
     /// The session goes on here: a transfer of its state that is under way is given up, and locks that were let go for
     /// another daemon are taken back. Must be called before a request is served, until it returns true: what somebody
-    /// else has locked is tried until `until`, and each call takes little time. Cheap without a transfer.
-    pub(super) fn goes_on_here(&self, until: Instant) -> bool {
+    /// else has locked is tried until `until`, which the first call that needs it sets, and each call takes little time.
+    /// Cheap without a transfer: no clock is read then.
+    pub(super) fn goes_on_here(&self, until: &mut Option<Instant>) -> bool {
         self.attempts.give_up();
-        self.server.file_system().take_back(until)
+        let file_system = self.server.file_system();
+        !file_system.has_let_go()
+            || file_system.take_back(*until.get_or_insert_with(|| Instant::now() + TAKEN_BACK_MAX))
     }
 }

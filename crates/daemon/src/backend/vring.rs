@@ -7,7 +7,10 @@ use std::{
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -45,6 +48,8 @@ pub(super) struct Vring {
     kick: Arc<Mutex<Option<File>>>,
     /// The requests that go on when the ring starts again.
     resumed: Arc<OnceLock<Arc<InFlight>>>,
+    /// VIRTIO_F_EVENT_IDX is negotiated.
+    has_event_index: Arc<AtomicBool>,
 }
 
 impl Vring {
@@ -91,6 +96,12 @@ impl Vring {
             return Ok(());
         }
         accept_full(ring.signal_used_queue())
+    }
+
+    /// Returns whether the driver kicks only for the entry that the device has asked for last, as if it had been told
+    /// to leave out kicks after the first (virtio 1.3 §2.7.10).
+    pub(super) fn has_event_index(&self) -> bool {
+        self.has_event_index.load(Relaxed)
     }
 
     /// Marks what enabling or disabling notifications has written, if `log` is on: the flags, or the event index behind
@@ -176,7 +187,13 @@ impl<'a> VringStateMutGuard<'a, Memory> for Vring {
 impl VringT<Memory> for Vring {
     fn new(memory: Memory, queue_size_max: u16) -> Result<Self, Error> {
         let ring = VringMutex::new(memory, queue_size_max)?;
-        Ok(Self { ring, error: Arc::default(), kick: Arc::default(), resumed: Arc::default() })
+        Ok(Self {
+            ring,
+            error: Arc::default(),
+            kick: Arc::default(),
+            resumed: Arc::default(),
+            has_event_index: Arc::default(),
+        })
     }
 
     /// Sets the kick descriptor to non-blocking. The front end only writes to it, so that does not affect it.
@@ -275,6 +292,7 @@ impl VringT<Memory> for Vring {
     }
 
     fn set_queue_event_idx(&self, is_enabled: bool) {
+        self.has_event_index.store(is_enabled, Relaxed);
         self.ring.set_queue_event_idx(is_enabled);
     }
 

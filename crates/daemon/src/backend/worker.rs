@@ -9,7 +9,6 @@ use std::{
 
 use transom_host::{
     Errno,
-    migration::TAKEN_BACK_MAX,
     server::{BlockingMode, Done, ExecutionTarget, FileSystem, Scratch, ServeOutcome},
 };
 use transom_wire::Opcode;
@@ -99,7 +98,6 @@ impl<F: FileSystem + 'static> Queue<F> {
         let view = &MemoryView::new(memory);
         loop {
             self.disable_kicks(view, vring);
-            vring.mark_notification(&self.log, &self.memory);
             loop {
                 self.await_rate(view, vring, state);
                 let next = self.next(view, vring, &mut state.descriptors);
@@ -244,8 +242,8 @@ impl<F: FileSystem + 'static> Queue<F> {
     /// The ring of a request that was set aside runs again: blocks until the session goes on here. A stop meanwhile
     /// sets the request aside again.
     fn again(&self, waiting: &Waiting) -> Progress {
-        let mut until = Instant::now() + TAKEN_BACK_MAX;
-        while !self.goes_on_here(until) {
+        let mut until = None;
+        while !self.goes_on_here(&mut until) {
             thread::sleep(TAKE_BACK_EVERY);
             if self.is_given_up() {
                 return Progress::Finished;
@@ -253,7 +251,7 @@ impl<F: FileSystem + 'static> Queue<F> {
             match waiting.interrupted(|unique| self.server.file_system().forget_interrupt(unique)) {
                 Interrupted::Answer => {}
                 // It waited for as long as the ring was stopped.
-                Interrupted::ServeAgain => until = Instant::now() + TAKEN_BACK_MAX,
+                Interrupted::ServeAgain => until = None,
                 Interrupted::Drop => return Progress::Finished,
             }
         }

@@ -84,13 +84,18 @@ impl Locks {
         self.is_let_go.store(true, Ordering::Release);
     }
 
+    /// Returns whether something was let go and not taken back.
+    pub(crate) fn has_let_go(&self) -> bool {
+        self.is_let_go.load(Ordering::Acquire)
+    }
+
     /// Tries to take back what was let go, because the session goes on here. Returns whether that is done; until then
     /// no request may be served. Each try takes little time, and never waits for a lock. Cheap if nothing was let go.
     ///
     /// A destination that has failed lets its locks go when it sees that its front end has left: until `until`, a lock
     /// that somebody else has is tried again by the next call. Afterwards it is lost to the guest, which the log says.
     pub(crate) fn take_back(&self, until: Instant) -> bool {
-        if !self.is_let_go.load(Ordering::Acquire) {
+        if !self.has_let_go() {
             return true;
         }
         let mut let_go = self.lock_let_go();

@@ -8,9 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::clock::now_ns;
 
-/// Operations that take longer belong in the pool. The value is many times the cost of a hand-over, and more than it
-/// takes to copy a mebibyte or to get the processor back on a busy machine; it is less than the seek time of a disk.
+/// Operations that take longer belong in the pool, apart from the time to copy data. The value is many times the cost
+/// of a hand-over, and more than it takes to get the processor back on a busy machine; it is less than the seek time of
+/// a disk.
 const SLOW_NS: u64 = 1_000_000;
+
+/// What copying a byte may take: as long as at a gigabyte each second, which any memory exceeds.
+const COPY_NS_PER_BYTE: u64 = 1;
 
 /// Number of operations sent to the pool after a slow one: a queue can bear one stall in this many operations.
 const SENT_AWAY: u32 = 64;
@@ -40,8 +44,18 @@ impl Gate {
         self.pass_next(&mut Stopwatch::default(), work)
     }
 
+    /// Does the same for work that copies at most `len_bytes` of data.
+    pub(super) fn pass_copy<T>(&self, len_bytes: usize, work: impl FnOnce() -> T) -> Option<T> {
+        let copy_ns = u64::try_from(len_bytes).unwrap_or(u64::MAX).saturating_mul(COPY_NS_PER_BYTE);
+        self.measure(&mut Stopwatch::default(), SLOW_NS.saturating_add(copy_ns), work)
+    }
+
     /// Does the same for work that follows the work that `watch` has measured before, without a pause.
     pub(super) fn pass_next<T>(&self, watch: &mut Stopwatch, work: impl FnOnce() -> T) -> Option<T> {
+        self.measure(watch, SLOW_NS, work)
+    }
+
+    fn measure<T>(&self, watch: &mut Stopwatch, slow_ns: u64, work: impl FnOnce() -> T) -> Option<T> {
         if self.is_closed() {
             return None;
         }
@@ -49,7 +63,9 @@ impl Gate {
         let outcome = work();
         let end_ns = now_ns();
         watch.end_ns = Some(end_ns);
-        self.note(end_ns.saturating_sub(begun_ns));
+        if end_ns.saturating_sub(begun_ns) > slow_ns {
+            self.close();
+        }
         Some(outcome)
     }
 
@@ -58,25 +74,34 @@ impl Gate {
         self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    fn note(&self, took_ns: u64) {
-        if took_ns > SLOW_NS {
-            self.to_send_away.store(SENT_AWAY, Relaxed);
-        }
+    fn close(&self) {
+        self.to_send_away.store(SENT_AWAY, Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{thread::sleep, time::Duration};
+
     use super::*;
 
     #[test]
     fn after_a_slow_one_some_are_sent_away() {
         let gate = Gate::default();
-        gate.note(SLOW_NS);
-        assert_eq!(gate.pass(|| 1), Some(1));
-        gate.note(SLOW_NS * 2);
-        assert!((0..SENT_AWAY).all(|_| gate.pass(|| 1).is_none()));
-        assert_eq!(gate.pass(|| 2), Some(2));
+        let slow = || sleep(Duration::from_nanos(SLOW_NS * 2));
+        assert!(gate.pass(slow).is_some());
+        assert!((0..SENT_AWAY).all(|_| gate.pass(|| ()).is_none()));
+        assert!(gate.pass(slow).is_some());
+        assert!(gate.pass(|| ()).is_none());
+    }
+
+    #[test]
+    fn copying_much_is_not_slow() {
+        const HOUR_BYTES: usize = 3_600_000_000_000;
+        let gate = Gate::default();
+        assert!(gate.pass_copy(HOUR_BYTES, || sleep(Duration::from_nanos(SLOW_NS * 2))).is_some());
+        assert!(gate.pass_copy(0, || sleep(Duration::from_nanos(SLOW_NS * 2))).is_some());
+        assert!(gate.pass_copy(HOUR_BYTES, || ()).is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{Passthrough, inodes::Inode};
 use crate::{
     Errno,
     journal::{FileId, Intent, Journal},
-    server::{Context, GuestSlice},
+    server::{Context, GuestSlice, total_len},
     sysfd::stat,
 };
 
@@ -120,7 +120,7 @@ impl Passthrough {
         let Some(journal) = &self.journal else { return Ok(None) };
         let now = stat::statx(file, AtFlags::empty(), stat::IDENTITY)?.stx_size;
         if let Some(Intent::Append { size }) = journal.earlier(ctx.unique.0) {
-            let wanted: usize = data.iter().map(|slice| slice.len()).sum();
+            let wanted = total_len(data);
             match now.checked_sub(size) {
                 Some(0) => {}
                 Some(written) if written <= wanted as u64 => return Ok(Some(written as u32)),

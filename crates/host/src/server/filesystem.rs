@@ -79,6 +79,11 @@ macro_rules! file_system {
             /// Lets go of what the destination is about to take. Called once it has the whole state but its end.
             fn let_go(&self) {}
 
+            /// Returns whether there is something to take back. Cheap, since it is asked at each wake-up.
+            fn has_let_go(&self) -> bool {
+                false
+            }
+
             /// Tries to take back what [`FileSystem::let_go`] has let go of, without waiting. Returns whether that is
             /// done; requests are served again only then. What others have is tried until `until`, and is lost then.
             fn take_back(&self, until: Instant) -> bool {

@@ -38,6 +38,7 @@ pub use dirents::{Dirents, DirentsPlus, Full};
 pub use filesystem::{End, FileSystem, InitAnswer, InitOffer};
 pub use noted::Noted;
 pub use request::Scratch;
+pub(crate) use slices::total_len;
 pub use slices::{GuestSlice, GuestSlices, SLICES_INLINE};
 pub use target::ExecutionTarget;
 

@@ -17,7 +17,7 @@ pub const SLICES_INLINE: usize = DATA_LEN_MAX as usize / 4096 + 16;
 pub type GuestSlices<'a> = SmallVec<[GuestSlice<'a>; SLICES_INLINE]>;
 
 /// Returns the total length of `slices` in bytes.
-pub(super) fn total_len(slices: &[GuestSlice<'_>]) -> usize {
+pub(crate) fn total_len(slices: &[GuestSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).fold(0, usize::saturating_add)
 }
 

@@ -61,12 +61,12 @@ use spare_paths::SparePaths;
 /// Number of shards, enough that workers seldom contend for one lock.
 const SHARD_COUNT: u32 = 32;
 
-/// Descriptors of files that are kept although a handle would do, so that the request after a LOOKUP finds the file
-/// open. Few, because a file that the host deletes keeps its blocks while a descriptor is open.
-const SPARE_FILES_MAX: usize = 256;
-
-/// The same for directories, which are used for every name in them.
-const SPARE_DIRECTORIES_MAX: usize = 8192;
+/// Descriptors that are kept although a handle would do, of files and of directories, so that the request after a
+/// LOOKUP finds the inode open, and the next LOOKUP of its name is one system call.
+///
+/// A file that the host deletes keeps its blocks while a descriptor is open, so those of files that are not used are
+/// closed after seconds ([`Inodes::close_unused`]). Each keeps an inode and a name in the host's memory, about 1.5 KiB.
+const SPARE_MAX: usize = 8192;
 
 /// All inodes that the guest knows.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Inodes {
         // Handles do not need descriptors. Paths do, so keep as many as the limit allows.
         let spare_max = if filesystems.opens_handles(fs) {
             let limit = descriptors.limit();
-            [SPARE_DIRECTORIES_MAX.min(limit / 2), SPARE_FILES_MAX.min(limit / 8)]
+            [SPARE_MAX.min(limit / 2), SPARE_MAX.min(limit / 8)]
         } else {
             [usize::MAX, usize::MAX]
         };

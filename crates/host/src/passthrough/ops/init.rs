@@ -65,6 +65,10 @@ impl FileSystem for Passthrough {
         }
     }
 
+    fn has_let_go(&self) -> bool {
+        self.locks.as_ref().is_some_and(|locks| locks.has_let_go())
+    }
+
     fn take_back(&self, until: Instant) -> bool {
         self.locks.as_ref().is_none_or(|locks| locks.take_back(until))
     }

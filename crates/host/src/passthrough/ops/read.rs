@@ -9,7 +9,7 @@ use crate::{
     Errno,
     operation::Read,
     passthrough::Passthrough,
-    server::{BlockingMode, Call, GuestSlice, Serve},
+    server::{BlockingMode, Call, GuestSlice, Serve, total_len},
     sysfd::vectored,
 };
 
@@ -32,13 +32,13 @@ impl Serve<Read> for Passthrough {
                 outcome => return outcome,
             }
         }
-        self.read_gate.pass(read).unwrap_or(Err(Errno::AGAIN))
+        self.read_gate.pass_copy(total_len(data), read).unwrap_or(Err(Errno::AGAIN))
     }
 }
 
 /// Reads what the host has in memory. Errors: EAGAIN if that is not everything.
 fn read_cached(fd: BorrowedFd<'_>, offset_bytes: u64, data: &[GuestSlice<'_>]) -> Result<usize, Errno> {
-    let wanted: usize = data.iter().map(|slice| slice.len()).sum();
+    let wanted = total_len(data);
     let done = vectored::read(fd, data, offset_bytes, ReadWriteFlags::NOWAIT)?;
     if done == wanted || done == 0 {
         return Ok(done);

@@ -12,7 +12,7 @@ use transom_wire::{
 use crate::{
     Errno,
     passthrough::{Passthrough, handles::OpenFile},
-    server::{BlockingMode, Call, GuestSlice, Serve},
+    server::{BlockingMode, Call, GuestSlice, Serve, total_len},
     sysfd::vectored,
 };
 
@@ -37,7 +37,7 @@ impl Serve<Write> for Passthrough {
             BlockingMode::MayBlock => write()?,
             BlockingMode::MustNotBlock => match write_at_once(&file, fd, data, arg.offset.get(), flags)? {
                 Some(written) => written,
-                None => self.write_gate.pass(write).unwrap_or(Err(Errno::AGAIN))?,
+                None => self.write_gate.pass_copy(total_len(data), write).unwrap_or(Err(Errno::AGAIN))?,
             },
         };
         self.journal_step("done");
@@ -58,7 +58,7 @@ fn write_at_once(
     if file.waits_to_write.load(Relaxed) {
         return Ok(None);
     }
-    let wanted: usize = data.iter().map(|slice| slice.len()).sum();
+    let wanted = total_len(data);
     let done = match vectored::write(fd, data, offset_bytes, flags | ReadWriteFlags::NOWAIT) {
         // Linux returns EINVAL for files on DAX storage. If it refers to the offset instead, the blocking write
         // returns it again.
