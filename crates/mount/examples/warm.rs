@@ -1,12 +1,13 @@
-//! What caches are worth: a walk of a tree of many files with their attributes, by way of the library and of a mount.
+//! What caches are worth: work on a tree of many files, by way of the library and of a mount.
 //!
-//!     warm [FILES] [DIR]
+//!     warm [FILES] [walk|git|make] [DIR]
 //!
-//! makes FILES (default 50000) in DIR (default a temporary one) and walks them three times in each cell of a table:
-//! with empty caches, with full ones, and after another guest has changed ten of the files. The first column counts how
-//! many of the ten the third walk showed as they are. A line below the table is the time of a `stat` of four names that
-//! are all cached. The daemon is `transomd`, which is built beside, or what TRANSOMD names; the other one is virtiofsd,
-//! where it is in the cache.
+//! makes FILES (default 50000) in DIR (default a temporary one), and works on them three times in each cell of a table:
+//! with empty caches, with full ones, and after another guest has changed ten of the files. The work is a walk with the
+//! attributes of each file, `git status`, or `make` of one product for each file; the last two need a kernel, so the
+//! library has no rows then. The first column counts how many of the ten the third run found. A line below the table is
+//! the time of a `stat` of four names that are all cached. The daemon is `transomd`, which is built beside, or what
+//! TRANSOMD names; the other one is virtiofsd, where it is in the cache.
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on ends here")]
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
     hint::black_box,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    process::Command,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -37,8 +39,8 @@ use transom_vm::{packages::Cache, peer};
 const FILES_PER_DIRECTORY: usize = 100;
 const DIRECTORIES_PER_DIRECTORY: usize = 50;
 const CHANGES: usize = 10;
-/// Walks with full caches, of which the quickest counts.
-const FULL_WALKS: usize = 3;
+/// Runs with full caches, of which the quickest counts.
+const FULL_RUNS: usize = 3;
 /// A mount of a group follows within hundredths of a second.
 const PAUSE: Duration = Duration::from_millis(200);
 const STATS: u32 = 200_000;
@@ -47,14 +49,23 @@ const STATS: u32 = 200_000;
 const SMALL: u64 = 1;
 const CHANGED: u64 = 2;
 
+/// What is done with the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Walk,
+    Git,
+    Make,
+}
+
 struct Tree {
+    work: Work,
     dir: PathBuf,
     group: PathBuf,
     files: Vec<PathBuf>,
 }
 
 impl Tree {
-    fn create(dir: PathBuf, group: PathBuf, count: usize) -> Self {
+    fn create(work: Work, dir: PathBuf, group: PathBuf, count: usize) -> Self {
         let path = |number: usize| {
             let directory = number / FILES_PER_DIRECTORY;
             format!("{}/{}/{number}", directory / DIRECTORIES_PER_DIRECTORY, directory)
@@ -65,7 +76,38 @@ impl Tree {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, vec![b'x'; SMALL as usize]).unwrap();
         }
-        Self { dir, group, files }
+        let tree = Self { work, dir, group, files };
+        tree.prepare();
+        tree
+    }
+
+    fn prepare(&self) {
+        match self.work {
+            Work::Walk => {}
+            Work::Git => {
+                let user = ["-c", "user.name=warm", "-c", "user.email=warm@localhost"];
+                output(git(&self.dir).args(["init", "-q"]));
+                output(git(&self.dir).args(["add", "-A"]));
+                output(git(&self.dir).args(user).args(["commit", "-q", "-m", "files"]));
+            }
+            Work::Make => {
+                let products = self.files.iter().map(|file| format!("{}.o", file.display())).collect::<Vec<_>>();
+                let rule = "%.o: %\n\t@cp $< $@ && echo $@\n";
+                let makefile = format!("MAKEFLAGS += -r\nall: {}\nMakefile: ;\n{rule}", products.join(" "));
+                fs::write(self.dir.join("Makefile"), makefile).unwrap();
+                output(&mut make(&self.dir));
+            }
+        }
+    }
+
+    /// Does the work in the tree as `dir` shows it. Returns the number of files, and of those that are changed.
+    fn work_in(&self, dir: &Path) -> (usize, usize) {
+        let all = self.files.len();
+        match self.work {
+            Work::Walk => walk_kernel(dir),
+            Work::Git => (all, output(git(dir).args(["status", "--porcelain"])).lines().count()),
+            Work::Make => (all, output(&mut make(dir)).lines().filter(|line| line.ends_with(".o")).count()),
+        }
     }
 
     fn changed(&self) -> impl Iterator<Item = &PathBuf> {
@@ -74,30 +116,61 @@ impl Tree {
 
     fn set_back(&self) {
         self.changed().for_each(|file| fs::write(self.dir.join(file), vec![b'x'; SMALL as usize]).unwrap());
+        match self.work {
+            Work::Walk => {}
+            Work::Git => drop(output(git(&self.dir).args(["update-index", "-q", "--refresh"]))),
+            Work::Make => drop(output(&mut make(&self.dir))),
+        }
     }
+}
+
+/// `git` in `dir`, which may belong to somebody else, and which it only reads.
+fn git(dir: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.current_dir(dir).args(["-c", "safe.directory=*"]).env("GIT_OPTIONAL_LOCKS", "0");
+    git
+}
+
+fn make(dir: &Path) -> Command {
+    let mut make = Command::new("make");
+    make.current_dir(dir);
+    make
+}
+
+fn output(command: &mut Command) -> String {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
 }
 
 fn main() {
     let mut args = env::args().skip(1);
     let count = args.next().map_or(50_000, |count| count.parse().unwrap());
+    let work = match args.next().as_deref() {
+        None | Some("walk") => Work::Walk,
+        Some("git") => Work::Git,
+        Some("make") => Work::Make,
+        Some(other) => panic!("walk, git or make, not {other}"),
+    };
     let own = tempfile::tempdir().unwrap();
     let group = own.path().join("group");
     fs::create_dir(&group).unwrap();
     fs::set_permissions(&group, fs::Permissions::from_mode(0o700)).unwrap();
     let place = tempfile::tempdir_in(args.next().map_or(own.path().to_owned(), PathBuf::from)).unwrap();
-    let tree = Tree::create(place.path().join("tree"), group, count);
-    let walk_host = || walk_kernel(&tree.dir);
-    walk_host();
+    let tree = Tree::create(work, place.path().join("tree"), group, count);
+    let work_on_host = || tree.work_in(&tree.dir);
+    work_on_host();
 
     println!("{:26} {:>9} {:>11} {:>11} {:>11}", "", "right", "first", "second", "after ten");
-    measure("bare directory", &tree, walk_host, &change_on_host);
+    measure("bare directory", &tree, work_on_host, &change_on_host);
     let mut warm_stat = None;
-    for (name, mode) in [
+    let modes = [
         ("shared", CacheMode::Shared),
         ("auto", CacheMode::Auto),
         ("always", CacheMode::Always),
         ("never", CacheMode::None),
-    ] {
+    ];
+    for (name, mode) in modes.into_iter().filter(|_| work == Work::Walk) {
         let guest = Library::connect(&tree, library_program(&tree, mode), mode);
         let (name, walk) = (format!("library, {name}"), || walk_library(&guest.fs, ""));
         if mode == CacheMode::Shared {
@@ -184,7 +257,7 @@ fn measure_mount(tree: &Tree, cache: &str) {
     let other = Library::connect(tree, library_program(tree, CacheMode::Shared), CacheMode::Shared);
     let name = format!("mount, {cache}");
     with_mount(&tree.dir, program, options, |at| {
-        measure(&name, tree, || walk_kernel(at), &|tree| {
+        measure(&name, tree, || tree.work_in(at), &|tree| {
             if cache == "shared" { other.change(tree) } else { change_on_host(tree) }
         })
     })
@@ -195,12 +268,13 @@ fn measure_virtiofsd(tree: &Tree) {
         println!("SKIPPED: there is no virtiofsd in the cache; `transom-fetch peer` builds it");
         return;
     };
-    let share = Share::builder().shared_dir(&tree.dir).daemon(program.clone()).connect().unwrap();
-    let fs = Fs::mount(share.session(SessionConfig::default()).unwrap(), CacheOptions::default());
-    measure("library, virtiofsd auto", tree, || walk_library(&fs, ""), &change_on_host);
-    drop((fs, share));
+    if tree.work == Work::Walk {
+        let share = Share::builder().shared_dir(&tree.dir).daemon(program.clone()).connect().unwrap();
+        let fs = Fs::mount(share.session(SessionConfig::default()).unwrap(), CacheOptions::default());
+        measure("library, virtiofsd auto", tree, || walk_library(&fs, ""), &change_on_host);
+    }
     with_mount(&tree.dir, program, Options::default(), |at| {
-        measure("mount, virtiofsd auto", tree, || walk_kernel(at), &change_on_host);
+        measure("mount, virtiofsd auto", tree, || tree.work_in(at), &change_on_host);
     });
 }
 
@@ -228,7 +302,7 @@ fn measure(name: &str, tree: &Tree, walk: impl Fn() -> (usize, usize), change: &
         (time, changed)
     };
     let first = timed().0;
-    let full = (0..FULL_WALKS).map(|_| timed().0).min().unwrap();
+    let full = (0..FULL_RUNS).map(|_| timed().0).min().unwrap();
     change(tree);
     thread::sleep(PAUSE);
     let (third, right) = timed();
