@@ -93,9 +93,10 @@ impl<F: FileSystem> Queue<F> {
     }
 
     /// The session goes on here: a transfer of its state that is under way is given up, and locks that were let go for
-    /// another daemon are taken back. Must be called before a request is served, until it returns true: what somebody
-    /// else has locked is tried until `until`, which the first call that needs it sets, and each call takes little time.
-    /// Cheap without a transfer: no clock is read then.
+    /// another daemon are taken back. Must be called before a request is served, until it returns true.
+    ///
+    /// What somebody else has locked is tried until `until`, which the first call that needs it sets. Each call takes
+    /// little time; without a transfer it reads no clock.
     pub(super) fn goes_on_here(&self, until: &mut Option<Instant>) -> bool {
         self.attempts.give_up();
         let file_system = self.server.file_system();
