@@ -47,6 +47,8 @@ mod overlay_test;
 #[cfg(test)]
 mod patch_test;
 #[cfg(test)]
+mod programs_test;
+#[cfg(test)]
 mod support;
 
 pub use commit::Committed;
