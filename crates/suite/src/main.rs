@@ -42,7 +42,7 @@ use std::{
 use clap::Parser;
 use guest::Machine;
 use job::Job;
-use places::Common;
+use places::{Common, Search};
 use progress::Progress;
 use scenario::Scenario;
 
@@ -85,6 +85,14 @@ struct Cli {
     /// Look for stale answers for HOURS instead of the number of rounds that the scenario's name says
     #[arg(long, value_name = "HOURS")]
     hours: Option<f64>,
+
+    /// Look at all files N times after each change, in the search for stale answers
+    #[arg(long, value_name = "N")]
+    looks: Option<u64>,
+
+    /// Add what the search for stale answers comes to to the figures in FILE, every few seconds
+    #[arg(long, value_name = "FILE")]
+    sum: Option<std::path::PathBuf>,
 
     /// Run a scenario that fails a second time, and let that decide; a line `AGAIN: …` says so
     #[arg(long)]
@@ -159,7 +167,8 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
         chosen.iter().for_each(|scenario| println!("{}", scenario.name()));
         return Ok(ExitCode::SUCCESS);
     }
-    let common = Common::new(cli.keep, cli.seed, cli.programs, cli.hours)?;
+    let common =
+        Common::new(cli.keep, cli.seed, cli.programs, Search { hours: cli.hours, looks: cli.looks, sum: cli.sum })?;
     interrupt::watch(common.dir().to_owned())?;
     let progress = cli.resume.as_deref().map(Progress::open).transpose()?;
     let tries = if cli.second_try { 2 } else { 1 };

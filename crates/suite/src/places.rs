@@ -22,8 +22,7 @@ pub(crate) struct Common {
     seed: u64,
     /// How many programs of two callers, if not as many as the scenario says.
     programs: Option<u64>,
-    /// How long to look for stale answers, if not for as many rounds as the scenario says.
-    hours: Option<f64>,
+    search: Search,
     executables: PathBuf,
     /// The list of cases on the bare directory.
     cases: Once,
@@ -34,6 +33,17 @@ pub(crate) struct Common {
     pjdfstest_on_overlayfs: Once,
     /// Held by who fetches or builds something for the cache.
     fetching: Mutex<()>,
+}
+
+/// How to look for stale answers.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    /// How long, if not for as many rounds as the scenario says.
+    pub(crate) hours: Option<f64>,
+    /// How often after each change, if not as often as suits `make test`.
+    pub(crate) looks: Option<u64>,
+    /// The file with the figures of all runs.
+    pub(crate) sum: Option<PathBuf>,
 }
 
 /// Results that are computed on first use.
@@ -60,7 +70,7 @@ impl Common {
         keep: Option<PathBuf>,
         seed: Option<u64>,
         programs: Option<u64>,
-        hours: Option<f64>,
+        search: Search,
     ) -> anyhow::Result<Self> {
         let this = std::env::current_exe().context("finding this executable")?;
         let executables = this.parent().context("this executable has no directory")?.to_owned();
@@ -75,7 +85,7 @@ impl Common {
             keep,
             seed: seed.unwrap_or_else(|| fastrand::u64(..)),
             programs,
-            hours,
+            search,
             executables,
             cases: Once::default(),
             pjdfstest: Once::default(),
@@ -153,9 +163,9 @@ impl Places<'_> {
         self.common.programs
     }
 
-    /// How long to look for stale answers, if that was asked for.
-    pub(crate) fn hours(&self) -> Option<f64> {
-        self.common.hours
+    /// How to look for stale answers.
+    pub(crate) fn search(&self) -> &Search {
+        &self.common.search
     }
 
     /// The path of an executable that was built with this one.

@@ -32,7 +32,7 @@ use crate::{
     guest::{INSIDE, Machine},
     interrupt::{self, Mounting},
     job::Job,
-    places::Common,
+    places::{Common, Search},
     scenario::{Daemon, Guest, Scenario},
 };
 
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &SoakArgs) -> anyhow::Result<Verdict> {
     anyhow::ensure!(rustix::process::geteuid().is_root(), "a soak mounts a share: run it as root");
     std::fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
     let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;
-    let common = Common::new(None, Some(args.seed), None, None)?;
+    let common = Common::new(None, Some(args.seed), None, Search::default())?;
     interrupt::watch(common.dir().to_owned())?;
     // A signal waits until the rigs have ended.
     let _mounting = Mounting::begin()?;
@@ -225,7 +225,7 @@ fn use_library(socket: &Path, seed: &str) -> Result<(), End> {
 
 /// Boots a machine with the load on `share`. Errors: as its load says, which is a part of the message.
 fn boot(share: &Path, seed: &str) -> anyhow::Result<()> {
-    let common = Common::new(None, None, None, None)?;
+    let common = Common::new(None, None, None, Search::default())?;
     interrupt::watch(common.dir().to_owned())?;
     let places = common.places(0)?;
     let machine = Machine::prepare(&scenario(), &places)?;

@@ -1,5 +1,6 @@
 //! What the members have in common: which round of each is complete, and when all is over.
 
+use super::sum::Sum;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::Instant,
@@ -21,6 +22,11 @@ pub(super) struct Board {
     /// The process of each guest's daemon, 0 while it has no daemon.
     pub(super) daemons: [AtomicU32; GUESTS],
     changes: AtomicU64,
+    checks: AtomicU64,
+    stale: AtomicU64,
+    pub(super) deaths: AtomicU64,
+    /// How often a member looks at everything after each of its changes.
+    pub(super) looks: u64,
     rounds: u64,
     deadline: Option<Instant>,
     is_over: AtomicBool,
@@ -28,11 +34,15 @@ pub(super) struct Board {
 
 impl Board {
     /// A run of `rounds`, or one that ends at `deadline`.
-    pub(super) fn new(rounds: u64, deadline: Option<Instant>) -> Self {
+    pub(super) fn new(rounds: u64, looks: u64, deadline: Option<Instant>) -> Self {
         Self {
             done: Default::default(),
             daemons: Default::default(),
             changes: AtomicU64::new(0),
+            checks: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+            deaths: AtomicU64::new(0),
+            looks,
             rounds,
             deadline,
             is_over: AtomicBool::new(false),
@@ -52,6 +62,23 @@ impl Board {
 
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Counts what a member has found since it last did.
+    pub(super) fn count(&self, checks: u64, stale: u64) {
+        self.checks.fetch_add(checks, Ordering::Relaxed);
+        self.stale.fetch_add(stale, Ordering::Relaxed);
+    }
+
+    /// Returns what this run has come to so far.
+    pub(super) fn sum(&self) -> Sum {
+        Sum {
+            runs: 1,
+            checks: self.checks.load(Ordering::Relaxed),
+            changes: self.changes(),
+            deaths: self.deaths.load(Ordering::Relaxed),
+            stale: self.stale.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether a member that has done `rounds` has another one to do.

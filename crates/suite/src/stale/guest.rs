@@ -22,9 +22,8 @@ use transom_user::{
 };
 
 use super::{
-    LOOKS,
     board::{Board, MEMBERS},
-    record::{DATA, LINK, Look, NAMES, NEXT_LINK, TIMES, round},
+    record::{COMMON, DATA, LINK, Look, NAMES, NEXT_LINK, TIMES, common_name, common_round, round},
     tally::Tally,
 };
 
@@ -38,8 +37,9 @@ pub(super) struct Guest<'b> {
     program: &'b Program,
     mode: CacheMode,
     session: Session,
-    /// The round of the name in its record; nothing after a death in the middle of a rename.
-    named: Option<u64>,
+    /// The rounds of the names in its record and in the common directory; nothing after a death, which may have come in
+    /// the middle of a rename.
+    named: Option<[u64; 2]>,
 }
 
 /// What ends with a daemon.
@@ -47,6 +47,7 @@ struct Session {
     fs: Fs<Process>,
     /// The data of all records, which stay open.
     data: Vec<File<Process>>,
+    common: File<Process>,
     share: Share,
 }
 
@@ -61,7 +62,7 @@ impl<'b> Guest<'b> {
         let mode = if is_checked { CacheMode::Shared } else { CacheMode::Always };
         let session = Session::new(dir, program, mode)?;
         session.announce(member, board);
-        Ok(Self { member, dir: dir.to_owned(), program, mode, session, named: Some(0) })
+        Ok(Self { member, dir: dir.to_owned(), program, mode, session, named: Some([0; 2]) })
     }
 
     /// Changes its record and looks at all of them, until the run is over.
@@ -77,13 +78,16 @@ impl<'b> Guest<'b> {
             }
             board.publish(self.member, round);
             tally.changes += 1;
-            for member in (0..LOOKS).flat_map(|_| 0..MEMBERS) {
-                let least = board.least(member);
-                match self.session.look(member, least) {
-                    Ok(look) => tally.note(&who, member, least, &look),
-                    Err(error) => self.start_anew(error, board)?,
+            for _ in 0..board.looks {
+                for member in 0..MEMBERS {
+                    let least = board.least(member);
+                    match self.session.look(member, least) {
+                        Ok(look) => tally.note(&who, member, least, &look),
+                        Err(error) => self.start_anew(error, board)?,
+                    }
                 }
             }
+            tally.report(board);
         }
         board.daemons[self.member].store(0, Ordering::Relaxed);
         Ok(tally)
@@ -94,20 +98,23 @@ impl<'b> Guest<'b> {
         let (fs, record) = (&self.session.fs, self.member);
         let data = fs.open(format!("{record}/{DATA}"), &OpenOptions::new().write(true))?;
         data.write_at(0, &round.to_le_bytes())?;
-        let before = match self.named.take() {
+        let [before, common_before] = match self.named.take() {
             Some(before) => before,
             None => {
                 // The link may be there as well.
                 let _ = fs.remove_file(format!("{record}/{NEXT_LINK}"));
-                name(fs, record)?.context("a record has a name")?
+                [name(fs, record)?.context("a record has a name")?, common(fs, record)?.context("a member has a name")?]
             }
         };
         fs.rename(format!("{record}/{NAMES}/{before}"), format!("{record}/{NAMES}/{round}"))?;
+        self.session.common.write_at(8 * record as u64, &round.to_le_bytes())?;
+        let [from, to] = [common_before, round].map(|at| format!("{COMMON}/{NAMES}/{}", common_name(record, at)));
+        fs.rename(&from, &to)?;
         let time = SetTime::At(round.cast_signed(), 0);
         fs.set_times(format!("{record}/{TIMES}"), SetTime::Keep, time, true)?;
         fs.symlink(round.to_string(), format!("{record}/{NEXT_LINK}"))?;
         fs.rename(format!("{record}/{NEXT_LINK}"), format!("{record}/{LINK}"))?;
-        self.named = Some(round);
+        self.named = Some([round; 2]);
         Ok(())
     }
 
@@ -135,7 +142,8 @@ impl Session {
         let fs = Fs::new(Arc::new(share.volume(SessionConfig::default(), options, DaxOptions::default())?));
         let open = |member| fs.open_read(format!("{member}/{DATA}"));
         let data = (0..MEMBERS).map(open).collect::<Result<_, _>>()?;
-        Ok(Self { fs, data, share })
+        let common = fs.open(format!("{COMMON}/{DATA}"), &OpenOptions::new().read(true).write(true))?;
+        Ok(Self { fs, data, common, share })
     }
 
     /// From here on the daemon may be killed.
@@ -147,23 +155,39 @@ impl Session {
     /// Looks at the record of `member`, whose round `least` is complete.
     fn look(&self, member: usize, least: u64) -> anyhow::Result<Look> {
         let fs = &self.fs;
-        let mut bytes = [0; 8];
+        let (mut bytes, mut common) = ([0; 8], [0; 8]);
         self.data[member].read_at(0, &mut bytes)?;
+        self.common.read_at(8 * member as u64, &mut common)?;
         // Between two entries of a listing the name may change; an old one never comes back.
         let listed = name(fs, member)?.unwrap_or(least);
         let before = least.saturating_sub(1);
         let is_stale = least > 0 && fs.exists(format!("{member}/{NAMES}/{before}"))?;
+        let is_common_stale = least > 0 && fs.exists(format!("{COMMON}/{NAMES}/{}", common_name(member, before)))?;
         Ok([
             u64::from_le_bytes(bytes),
             listed,
             if is_stale { before } else { least },
             fs.metadata(format!("{member}/{TIMES}"))?.attr().mtime.get(),
             round(&fs.read_link(format!("{member}/{LINK}"))?)?,
+            u64::from_le_bytes(common),
+            if is_common_stale { before } else { least },
         ])
     }
 }
 
-/// Returns the round that the name in the record of `member` is, if the listing shows one.
+/// Returns the round that the name in the record of `member` is, if the listing shows one; the older, if it shows two.
+/// Reads to the end: only then the listing is cached.
 fn name(fs: &Fs<Process>, member: usize) -> anyhow::Result<Option<u64>> {
-    fs.read_dir(format!("{member}/{NAMES}"))?.next().map(|entry| round(&entry?.name)).transpose()
+    let rounds = fs.read_dir(format!("{member}/{NAMES}"))?.map(|entry| round(&entry?.name));
+    rounds.reduce(|one, other| Ok(one?.min(other?))).transpose()
+}
+
+/// Returns the round that the name of `member` in the common directory is.
+fn common(fs: &Fs<Process>, member: usize) -> anyhow::Result<Option<u64>> {
+    for entry in fs.read_dir(format!("{COMMON}/{NAMES}"))? {
+        if let Some(round) = common_round(&entry?.name, member) {
+            return Ok(Some(round));
+        }
+    }
+    Ok(None)
 }

@@ -12,9 +12,8 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    LOOKS,
     board::{Board, MEMBERS},
-    record::{DATA, LINK, Look, NAMES, NEXT_LINK, TIMES, round},
+    record::{COMMON, DATA, LINK, Look, NAMES, NEXT_LINK, TIMES, common_name, round},
     tally::{Delay, Tally},
 };
 
@@ -27,6 +26,7 @@ pub(super) struct Kernel {
     dir: PathBuf,
     /// Data and times of each record, which stay open: no name that expires refreshes them.
     open: Vec<[File; 2]>,
+    common: File,
     /// How long it may be behind; nothing if it may not be.
     within: Option<Duration>,
 }
@@ -36,7 +36,8 @@ impl Kernel {
         let open = |member: usize, name: &str| File::open(dir.join(member.to_string()).join(name));
         let open = (0..MEMBERS).map(|member| Ok([open(member, DATA)?, open(member, TIMES)?]));
         let open = open.collect::<io::Result<_>>().context("the records")?;
-        Ok(Self { dir: dir.to_owned(), open, within })
+        let common = File::open(dir.join(COMMON).join(DATA)).context("what is common")?;
+        Ok(Self { dir: dir.to_owned(), open, common, within })
     }
 
     /// Changes the record of `member` and looks at all of them, until the run is over.
@@ -47,9 +48,12 @@ impl Kernel {
             self.change(member, round).context("a change by the kernel")?;
             board.publish(member, round);
             tally.changes = round;
-            for member in (0..LOOKS).flat_map(|_| 0..MEMBERS) {
-                self.check(board, member, board.least(member), &mut tally)?;
+            for _ in 0..board.looks {
+                for member in 0..MEMBERS {
+                    self.check(board, member, board.least(member), &mut tally)?;
+                }
             }
+            tally.report(board);
         }
         Ok(tally)
     }
@@ -66,6 +70,7 @@ impl Kernel {
                     tally.delays.extend(delay);
                 }
             }
+            tally.report(board);
             thread::sleep(PAUSE);
         }
         Ok(tally)
@@ -96,6 +101,11 @@ impl Kernel {
         let record = self.dir.join(member.to_string());
         File::options().write(true).open(record.join(DATA))?.write_all_at(&round.to_le_bytes(), 0)?;
         fs::rename(record.join(NAMES).join((round - 1).to_string()), record.join(NAMES).join(round.to_string()))?;
+        let common = self.dir.join(COMMON);
+        let data = File::options().write(true).open(common.join(DATA))?;
+        data.write_all_at(&round.to_le_bytes(), 8 * member as u64)?;
+        let [from, to] = [round - 1, round].map(|at| common.join(NAMES).join(common_name(member, at)));
+        fs::rename(from, to)?;
         let times = File::options().write(true).open(record.join(TIMES))?;
         times.set_modified(UNIX_EPOCH + Duration::from_secs(round))?;
         symlink(round.to_string(), record.join(NEXT_LINK))?;
@@ -106,19 +116,24 @@ impl Kernel {
     /// Looks at the record of `member`, whose round `least` is complete.
     fn look(&self, member: usize, least: u64) -> anyhow::Result<Look> {
         let record = self.dir.join(member.to_string());
-        let mut bytes = [0; 8];
+        let (mut bytes, mut common) = ([0; 8], [0; 8]);
         let [data, times] = &self.open[member];
         data.read_exact_at(&mut bytes, 0)?;
+        self.common.read_exact_at(&mut common, 8 * member as u64)?;
         let listed = fs::read_dir(record.join(NAMES))?.next().transpose()?;
         let listed = listed.map(|entry| round(entry.file_name().as_encoded_bytes())).transpose()?.unwrap_or(least);
         let before = least.saturating_sub(1);
         let is_stale = least > 0 && fs::exists(record.join(NAMES).join(before.to_string()))?;
+        let common_before = self.dir.join(COMMON).join(NAMES).join(common_name(member, before));
+        let is_common_stale = least > 0 && fs::exists(common_before)?;
         Ok([
             u64::from_le_bytes(bytes),
             listed,
             if is_stale { before } else { least },
             times.metadata()?.mtime().cast_unsigned(),
             round(fs::read_link(record.join(LINK))?.as_os_str().as_encoded_bytes())?,
+            u64::from_le_bytes(common),
+            if is_common_stale { before } else { least },
         ])
     }
 }

@@ -1,7 +1,9 @@
 //! Looks for one stale answer: guests of a coherence group, a mount and the host change files and look at those of the
 //! others, while daemons are killed.
 //!
-//! Each member owns a [`Record`](record): a few files that count its rounds in all that a guest caches. When a change
+//! Each member owns a [`Record`](record): a few files that count its rounds in all that a guest caches. In a file and a
+//! directory that all change, each has its own bytes and its own name, so that what a guest has cached of them survives
+//! its own changes and must not survive those of others. When a change
 //! is complete, its round is published on the [`Board`]. Whoever looks loads the round first, and may then see that one
 //! or a later one: anything else is stale. Guests of the library and the host have to be right at once, the mount
 //! within [`WITHIN`].
@@ -12,6 +14,7 @@ mod board;
 mod guest;
 mod kernel;
 mod record;
+mod sum;
 mod tally;
 
 use std::{
@@ -32,10 +35,14 @@ use crate::{Verdict, mounted::Mounted, places::Places};
 use board::{Board, GUESTS, MEMBERS, MOUNT};
 use guest::Guest;
 use kernel::Kernel;
+use sum::SumFile;
 use tally::Tally;
 
-/// How often a member looks at all records after each of its changes.
-const LOOKS: usize = 4;
+/// How often a member looks at all records after each of its changes, if nobody says.
+const LOOKS: u64 = 4;
+
+/// How often the figures of all runs are brought up to date.
+const SUM_EVERY: Duration = Duration::from_secs(5);
 
 /// A daemon is killed each time that all members together have completed so many changes.
 const CHANGES_PER_DEATH: u64 = 80;
@@ -54,9 +61,22 @@ pub(crate) fn run(mounted: &Mounted, places: &Places<'_>, rounds: u64, is_checke
     for member in 0..MEMBERS {
         record::create(&share.join(member.to_string())).context("the files of a member")?;
     }
-    let deadline = places.hours().map(|hours| Instant::now() + Duration::from_secs_f64(hours * 3600.0));
-    let board = Board::new(rounds, deadline);
-    let tally = mounted.at(&share, |at| all(&board, mounted.program(), &share, at, is_checked))?;
+    record::create_common(&share.join(record::COMMON), MEMBERS).context("what all members change")?;
+    let search = places.search();
+    let sum = search.sum.as_deref().filter(|_| is_checked).map(SumFile::open).transpose()?;
+    let deadline = search.hours.map(|hours| Instant::now() + Duration::from_secs_f64(hours * 3600.0));
+    let board = Board::new(rounds, search.looks.unwrap_or(LOOKS), deadline);
+    let tally = mounted.at(&share, |at| {
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| sum.as_ref().map_or(Ok(()), |sum| keep_sum(&board, sum)));
+            let tally = all(&board, mounted.program(), &share, at, is_checked);
+            board.end();
+            writer.join().map_err(|_| anyhow::anyhow!("the writer of the sum panicked")).flatten()?;
+            // All have told what they have found.
+            sum.as_ref().map_or(Ok(()), |sum| sum.write(board.sum()))?;
+            tally
+        })
+    })?;
     let figures = tally.to_string();
     places.keep(if is_checked { "stale" } else { "stale-unchecked" }, figures.as_bytes())?;
     if is_checked == tally.stale.is_empty() {
@@ -99,6 +119,19 @@ fn all(board: &Board, program: &Program, share: &Path, at: &Path, is_checked: bo
     })
 }
 
+/// Keeps the figures of all runs up to date, until this run is over.
+fn keep_sum(board: &Board, sum: &SumFile) -> anyhow::Result<()> {
+    let mut written = Instant::now();
+    while !board.is_over() {
+        if written.elapsed() >= SUM_EVERY {
+            sum.write(board.sum())?;
+            written = Instant::now();
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
 /// Kills one guest's daemon after the other, at no particular moment of their work; returns how many.
 fn kill(board: &Board) -> anyhow::Result<u64> {
     let mut deaths = 0;
@@ -114,7 +147,10 @@ fn kill(board: &Board) -> anyhow::Result<u64> {
             continue;
         };
         match kill_process_group(daemon, Signal::KILL) {
-            Ok(()) => deaths += 1,
+            Ok(()) => {
+                deaths += 1;
+                board.deaths.store(deaths, Ordering::Relaxed);
+            }
             // Its guest has just come to its end.
             Err(Errno::SRCH) => {}
             Err(errno) => return Err(errno).context("killing a daemon"),

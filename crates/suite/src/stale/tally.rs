@@ -2,7 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::record::{KINDS, Look};
+use super::{
+    board::Board,
+    record::{KINDS, Look},
+};
 
 /// So many stale answers are told; the others are counted by nobody.
 const TOLD_MAX: usize = 10;
@@ -21,6 +24,8 @@ pub(super) struct Tally {
     pub(super) checks: u64,
     /// Answers from before a completed change.
     pub(super) stale: Vec<String>,
+    /// What the board knows already: so many checks, and so many stale answers.
+    reported: (u64, u64),
     /// For each change that was followed by the mount: how long its answers were old, 0 if it was right at once.
     pub(super) delays: Vec<Delay>,
     pub(super) changes: u64,
@@ -38,6 +43,13 @@ impl Tally {
                 ));
             }
         }
+    }
+
+    /// Counts on the board what has been found since the last time.
+    pub(super) fn report(&mut self, board: &Board) {
+        let found = (self.checks, self.stale.len() as u64);
+        board.count(found.0 - self.reported.0, found.1 - self.reported.1);
+        self.reported = found;
     }
 
     pub(super) fn add(&mut self, other: Self) {

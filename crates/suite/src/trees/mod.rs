@@ -13,7 +13,10 @@ use anyhow::Context as _;
 use clap::Args;
 use exceptions::Exceptions;
 
-use crate::{Verdict, interrupt, places::Common};
+use crate::{
+    Verdict, interrupt,
+    places::{Common, Search},
+};
 
 /// What both suites are told.
 #[derive(Debug, Args)]
@@ -82,7 +85,7 @@ fn run(args: &TreeArgs, name: &str, exceptions: &str, suite: Suite) -> anyhow::R
     anyhow::ensure!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse");
     let exceptions = Exceptions::parse(exceptions)?;
     let tree = args.tree.canonicalize().with_context(|| args.tree.display().to_string())?;
-    let common = Common::new(args.keep.clone(), None, None, None)?;
+    let common = Common::new(args.keep.clone(), None, None, Search::default())?;
     interrupt::watch(common.dir().to_owned())?;
     let _mounting = interrupt::Mounting::begin()?;
     let scenario = common.places(0)?;
