@@ -154,7 +154,8 @@ impl Share {
 
     /// Starts a session and returns a file system on it. If the daemon has a window, `dax` says which files are mapped.
     /// In [`CacheMode::Shared`], the version table of the daemon's coherence group decides what is cached; without
-    /// a group, nothing is.
+    /// a group, nothing is. There, what is cached survives this guest's own changes, unless
+    /// `config` is [without](SessionConfig::without) OWN_CHANGES.
     pub fn volume(
         &self,
         config: SessionConfig,
@@ -172,7 +173,9 @@ impl Share {
             Dax::Always | Dax::Never => InitFlags::MAP_ALIGNMENT,
         };
         let window = window.map(|area| (area as Arc<dyn WindowMemory>, dax));
-        Ok(Volume::with_regions(self.session(config.with(flags))?, options, Regions { window, versions }))
+        let own_changes = if versions.is_some() { InitFlags::OWN_CHANGES } else { InitFlags::empty() };
+        let session = self.session(config.with(flags).unless_refused(own_changes))?;
+        Ok(Volume::with_regions(session, options, Regions { window, versions }))
     }
 
     /// Returns the version table for a volume. One that cannot be used counts as none, and a message says why.

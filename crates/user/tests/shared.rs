@@ -26,6 +26,7 @@ use transom_user::{
     platform::Process,
     share::Share,
 };
+use transom_wire::ops::init::InitFlags;
 
 /// A private directory for a group.
 fn place() -> tempfile::TempDir {
@@ -36,13 +37,23 @@ fn place() -> tempfile::TempDir {
 
 /// Starts a daemon in the group, and a guest of it in `CacheMode::Shared`.
 fn member(place: &Path, share: &Path, more: &[&str]) -> (Share, Fs<Process>) {
+    member_with(place, share, more, CacheMode::Shared, SessionConfig::default())
+}
+
+fn member_with(
+    place: &Path,
+    share: &Path,
+    more: &[&str],
+    mode: CacheMode,
+    config: SessionConfig,
+) -> (Share, Fs<Process>) {
     let mut program = transomd();
     program.args = vec!["--coherence-group".into(), place.into(), "--front-end=alioth".into()];
     program.args.extend(more.iter().map(Into::into));
     let share = Share::builder().shared_dir(share).daemon(program).connect().unwrap();
-    let options = CacheOptions { mode: CacheMode::Shared, ..CacheOptions::default() };
+    let options = CacheOptions { mode, ..CacheOptions::default() };
     let dax = DaxOptions { dax: Dax::Always, ..DaxOptions::default() };
-    let volume = share.volume(SessionConfig::default(), options, dax).unwrap();
+    let volume = share.volume(config, options, dax).unwrap();
     (share, Fs::new(Arc::new(volume)))
 }
 
@@ -77,6 +88,35 @@ fn a_guest_asks_nothing_until_another_has_changed_something() {
     assert!(reader.exists("a/b/c/absent").unwrap());
     writer.rename("a/b", "a/d").unwrap();
     assert_eq!(reader.metadata("a/b/c/file").err(), Some(Errno::NOENT));
+}
+
+#[test]
+fn a_guest_with_a_table_is_told_of_its_own_changes_unless_it_does_without() {
+    let (share, place) = (tree(), place());
+    let config = SessionConfig::default();
+    let own = InitFlags::OWN_CHANGES;
+    for (mode, config, is_on) in [
+        (CacheMode::Shared, config, true),
+        (CacheMode::Shared, config.without(own), false),
+        (CacheMode::Shared, config.without(own).with(own), true),
+        (CacheMode::Always, config, false),
+    ] {
+        let (_share, guest) = member_with(place.path(), share.path(), &[], mode, config);
+        assert_eq!(guest.volume().session().negotiated().flags.contains(own), is_on, "{mode:?}");
+        let file = guest.create("changed").unwrap();
+        file.write_all(&[1; 5000]).unwrap();
+        let look = || {
+            let mut bytes = [0; 3];
+            let file = guest.open_read("changed").unwrap();
+            file.read_at(4000, &mut bytes).unwrap();
+            bytes
+        };
+        look();
+        for round in 2..10 {
+            file.write_at(4001, &[round]).unwrap();
+            assert_eq!(look(), [1, round, 1]);
+        }
+    }
 }
 
 #[test]

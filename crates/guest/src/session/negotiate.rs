@@ -43,6 +43,8 @@ pub(super) const INIT_UNIQUE: Unique = Unique(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionConfig {
     offered: InitFlags,
+    /// What [`Self::without`] has ruled out.
+    refused: InitFlags,
     /// In bytes.
     pub max_readahead: u32,
 }
@@ -86,20 +88,27 @@ impl SessionConfig {
     #[must_use]
     pub fn with(self, flags: InitFlags) -> Self {
         let known = Self::ALWAYS.union(Self::ON_REQUEST);
-        Self { offered: self.offered.union(flags.intersection(known)), ..self }
+        let offered = self.offered.union(flags.intersection(known));
+        Self { offered, refused: self.refused.difference(flags), ..self }
     }
 
     /// Does not ask for `flags`.
     #[must_use]
     pub fn without(self, flags: InitFlags) -> Self {
-        Self { offered: self.offered.difference(flags), ..self }
+        Self { offered: self.offered.difference(flags), refused: self.refused.union(flags), ..self }
+    }
+
+    /// Does the same as [`Self::with`], for those of `flags` that [`Self::without`] has not ruled out.
+    #[must_use]
+    pub fn unless_refused(self, flags: InitFlags) -> Self {
+        self.with(flags.difference(self.refused))
     }
 }
 
 impl Default for SessionConfig {
     /// Asks for what the library can use, except flags that are only requested explicitly.
     fn default() -> Self {
-        Self { offered: Self::ALWAYS, max_readahead: 1 << 20 }
+        Self { offered: Self::ALWAYS, refused: InitFlags::empty(), max_readahead: 1 << 20 }
     }
 }
 
