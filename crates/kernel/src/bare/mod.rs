@@ -25,6 +25,7 @@ mod processors;
 mod scenario;
 mod share;
 mod tables;
+mod told;
 mod versions;
 #[cfg(not(target_arch = "x86_64"))]
 mod virt;

@@ -72,7 +72,7 @@ impl Share {
     ) -> Result<Self, Failure> {
         let dma = dma::choice(platform, transport.device_features()?)?;
         let poll_max_ns = if wait == Wait::Polling { u32::MAX } else { 0 };
-        let settings = Settings { poll_max_ns, pollers_max: 1, ..Settings::default() };
+        let settings = Settings { poll_max_ns, pollers_max: 1, notification_buffers: 8, ..Settings::default() };
         let before = memory::used();
         let device = VirtioFs::new(transport, Arc::clone(platform), &dma, settings)?;
         say!("memory: {} KiB for the device, of {} KiB", (memory::used() - before) >> 10, memory::heap_len() >> 10);

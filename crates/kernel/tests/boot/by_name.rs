@@ -1,7 +1,14 @@
 //! What the kernel does instead of the usual, if there is a file for it: random accesses that are counted, and files
 //! that are mapped or not, as the daemon has marked them. See the kernel's `by_name.rs`.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use crate::{TIMEOUT, kernel, machine::Attachment, numbers, run};
 
@@ -17,6 +24,8 @@ pub(crate) enum Purpose {
     Measured(u64),
     /// Uses of a file that the daemon marks, and of one that it does not.
     Chosen,
+    /// Waits for a change on the host, of which the device tells.
+    Told,
 }
 
 /// Pages at the beginning of both files, and what the kernel stores there: see its `mapping/chosen.rs`.
@@ -35,17 +44,27 @@ impl Purpose {
                 fs::write(dir.join("small"), pages(PAGES)).unwrap();
                 fs::write(dir.join("large"), pages(512)).unwrap();
             }
+            Self::Told => fs::create_dir(share.join("told")).unwrap(),
         }
     }
 
     /// Returns the daemon's options for the window, and for which files are marked.
     pub(crate) fn window(self) -> Vec<String> {
         let (window_mib, policy) = match self {
-            Self::Usual => (8, "always"),
+            Self::Usual | Self::Told => (8, "always"),
             Self::Measured(mib) => (mib, "always"),
             Self::Chosen => (8, "size=1M"),
         };
         ["--dax-window", &format!("{window_mib}M"), "--dax-policy", policy].map(str::to_owned).to_vec()
+    }
+
+    /// Changes the share while the machine runs.
+    pub(crate) fn go_on(self, share: &Path, is_over: &AtomicBool) {
+        // The kernel is told only of what happens after it has looked at the directory.
+        for number in (0..).take_while(|_| self == Self::Told && !is_over.load(Ordering::Relaxed)) {
+            fs::write(share.join(format!("told/file{number}")), "").unwrap();
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Returns how long the machine may run.
@@ -88,6 +107,21 @@ fn check_chosen(attachment: Attachment) {
         let found = fs::read(dir.path().join("share/chosen").join(name)).unwrap();
         assert!(found == wanted, "{attachment:?}: the host does not have what was stored in {name}");
     }
+}
+
+/// Needs a daemon that can observe the host: fanotify, as root.
+#[test]
+fn qemus_generic_device_passes_on_the_notification_queue() {
+    let attachment = Attachment::PciWithNotifications;
+    let Some(kernel) = kernel(attachment.architecture()) else { return };
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return println!("SKIPPED: changes of the host are seen by root only");
+    }
+    let Some((_, output)) = run(&kernel, attachment, Purpose::Told) else { return };
+    let console = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = console.lines().find(|line| line.starts_with("ok: told of Created file"));
+    assert!(told.is_some_and(|line| line.ends_with(", which is there: true")), "{console}");
+    assert!(console.contains("all is well"), "{console}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Not in the default run, because it is a measurement: by name, it prints a table.

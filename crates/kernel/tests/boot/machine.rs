@@ -23,6 +23,8 @@ pub(crate) enum Attachment {
     PciWithWindowAndTable,
     /// The same without a window.
     PciWithTable,
+    /// On the PCI bus, with a notification queue: QEMU's generic device, which has no region.
+    PciWithNotifications,
     /// On the PCI bus, and the device accesses memory as the platform says.
     PciOfPlatform,
     /// On the PCI bus of a machine with one processor and 16 MiB of memory.
@@ -85,6 +87,11 @@ impl Attachment {
         matches!(self, Self::PciWithWindowAndTable | Self::PciWithTable)
     }
 
+    /// Returns whether the device is QEMU's generic one, whose configuration space is the daemon's.
+    pub(crate) fn is_generic(self) -> bool {
+        self.has_regions() || self == Self::PciWithNotifications
+    }
+
     /// Returns whether the device has a region of shared memory.
     pub(crate) fn has_regions(self) -> bool {
         self.has_window() || self.has_versions()
@@ -99,6 +106,7 @@ impl Attachment {
             | Self::PciWithWindow
             | Self::PciWithWindowAndTable
             | Self::PciWithTable
+            | Self::PciWithNotifications
             | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
             Self::PciOfSixteen | Self::OtherPci | Self::Nothing => ("q35", PC),
@@ -122,6 +130,10 @@ impl Attachment {
             }
             _ if self.has_regions() => {
                 Some("vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=3,vq_size=1024,config_size=40")
+            }
+            // The queue of notifications is one more, and its field in the configuration space is the last.
+            Self::PciWithNotifications => {
+                Some("vhost-user-test-device-pci,chardev=fs,virtio-id=26,num_vqs=4,vq_size=1024,config_size=44")
             }
             Self::Memory | Self::LegacyMemory | Self::Aarch64 | Self::Riscv64 => {
                 Some("vhost-user-fs-device,chardev=fs,tag=kernel,num-request-queues=2")
@@ -148,7 +160,7 @@ impl Machine {
         let program = match attachment {
             _ if attachment.architecture() == "aarch64" => tools.qemu_of(Architecture::Aarch64),
             _ if attachment.architecture() == "riscv64" => tools.qemu_of(Architecture::Riscv64),
-            _ if attachment.has_regions() => tools.qemu_with_window(None),
+            _ if attachment.is_generic() => tools.qemu_with_window(None),
             _ => tools.qemu(None, true),
         };
         match program {

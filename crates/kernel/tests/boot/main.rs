@@ -9,6 +9,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -272,7 +274,13 @@ fn run(kernel: &Path, attachment: Attachment, purpose: Purpose) -> Option<(tempf
     purpose.prepare(&share);
     let socket = dir.path().join("socket");
     let _daemon = daemon(&share, &socket, &dir.path().join("group"), attachment, purpose);
-    let output = machine.run(kernel, &socket, dir.path(), purpose.timeout());
+    let is_over = AtomicBool::new(false);
+    let output = thread::scope(|scope| {
+        scope.spawn(|| purpose.go_on(&share, &is_over));
+        let output = machine.run(kernel, &socket, dir.path(), purpose.timeout());
+        is_over.store(true, Ordering::Relaxed);
+        output
+    });
     Some((dir, output))
 }
 
@@ -321,9 +329,12 @@ fn daemon(share: &Path, socket: &Path, group: &Path, attachment: Attachment, pur
     if attachment.has_window() {
         command.args(purpose.window());
     }
-    if attachment.has_regions() {
+    if attachment.is_generic() {
         // QEMU's device has a tag only from the daemon, which would offer one queue with a window.
         command.args(["--tag", "kernel", "--num-request-queues", "2"]);
+    }
+    if attachment == Attachment::PciWithNotifications {
+        command.arg("--notification-queue");
     }
     if attachment.has_versions() {
         command.arg("--coherence-group").arg(group);
