@@ -4,8 +4,9 @@
 
 mod guest;
 mod looks;
+mod search;
 
-use std::{path::Path, process::Command};
+use std::{env, path::Path, process::Command, thread};
 
 use guest::{Guest, Place, Vmm};
 use looks::{Look, looks};
@@ -99,22 +100,127 @@ fn over_pci_beside_a_window_a_guest_sees_at_once_what_another_guest_has_changed(
     }
 }
 
+/// The requests that fetch something, by their names.
+const FETCHES: [&str; 7] = ["lookup", "getattr", "statx", "read", "readdir", "readdirplus", "readlink"];
+
+/// How many of some of them there were.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    lookup: u64,
+    getattr: u64,
+    read: u64,
+}
+
+/// A guest, and what tells what it has asked.
+fn counted(place: &Place) -> (Guest, impl Fn() -> [u64; FETCHES.len()]) {
+    let metrics = place.path("metrics");
+    let option = format!("--daemon-arg=--metrics-socket={}", metrics.display());
+    let guest = Guest::start(Vmm::Uml, place, &[&option]);
+    let fetched = move || {
+        let report = transom_vm::metrics::read(&metrics).unwrap();
+        FETCHES.map(|name| report.operations.iter().find(|of| of.operation == name).map_or(0, |of| of.count))
+    };
+    (guest, fetched)
+}
+
+/// Runs a search for one stale answer in both guests at once.
+fn search_in(guests: &mut [Guest; 2], rounds: u64, looks: u64) -> search::Found {
+    let found = thread::scope(|scope| {
+        let running: Vec<_> = (guests.iter_mut().enumerate())
+            .map(|(member, guest)| scope.spawn(move || search::run(guest, member, rounds, looks)))
+            .collect();
+        running.into_iter().map(|search| search.join().unwrap()).collect::<Vec<_>>()
+    });
+    found.into_iter().fold(search::Found::default(), |mut sum, found| {
+        sum.checks += found.checks;
+        sum.changes += found.changes;
+        sum.stale.extend(found.stale);
+        sum
+    })
+}
+
+fn assert_search_finds_nothing(rounds: u64, looks: u64) {
+    let place = Place::new("");
+    search::prepare(&place);
+    let mut guests = [(); 2].map(|()| Guest::start(Vmm::Uml, &place, &[]));
+    let found = search_in(&mut guests, rounds, looks);
+    println!("{} checks after {} changes, {} stale", found.checks, found.changes, found.stale.len());
+    assert!(found.stale.is_empty(), "{}", found.stale.join("\n"));
+    assert_eq!(found.changes, 2 * rounds);
+}
+
+#[test]
+fn programs_in_two_guests_find_nothing_stale() {
+    if !is_skipped(Vmm::Uml, "programs_in_two_guests") {
+        assert_search_finds_nothing(100, 4);
+    }
+}
+
+/// With `TRANSOM_TEST_ROUNDS`, as many rounds.
+#[test]
+#[ignore = "takes minutes"]
+fn programs_in_two_guests_find_nothing_stale_in_many_rounds() {
+    if !is_skipped(Vmm::Uml, "programs_in_two_guests_in_many_rounds") {
+        let rounds = env::var("TRANSOM_TEST_ROUNDS").map_or(20_000, |rounds| rounds.parse().unwrap());
+        assert_search_finds_nothing(rounds, 10);
+    }
+}
+
+/// What runs in the guests of a search.
+#[test]
+#[ignore = "runs in a guest"]
+fn search_in_a_guest() {
+    search::play();
+}
+
+/// What a guest has cached survives its own changes: it fetches only what a change leaves unknown.
+#[test]
+fn what_only_this_guest_changes_is_not_fetched_again() {
+    if is_skipped(Vmm::Uml, "what_only_this_guest_changes") {
+        return;
+    }
+    const ROUNDS: u64 = 20;
+    let place = Place::new("");
+    let (mut guest, fetched) = counted(&place);
+    let mut count = |what: &str, round: &dyn Fn(u64) -> String| {
+        guest.ask(&round(0));
+        let before = fetched();
+        (1..=ROUNDS).for_each(|number| drop(guest.ask(&round(number))));
+        let asked: [u64; FETCHES.len()] = std::array::from_fn(|at| fetched()[at] - before[at]);
+        let line: Vec<_> = FETCHES.iter().zip(asked).map(|(name, asked)| format!("{name} {asked}")).collect();
+        println!("{ROUNDS} times {what}: {}", line.join(", "));
+        let of = |name| asked[FETCHES.iter().position(|fetch| *fetch == name).unwrap()];
+        Asked { lookup: of("lookup"), getattr: of("getattr"), read: of("read") }
+    };
+    // Opened without truncating it.
+    let write = count("write and read", &|round| format!("echo {} 1<> data; cat data", 10 + round));
+    let stat = count("write and stat", &|round| format!("echo {} 1<> data; stat -c %s data", 10 + round));
+    let chmod = count("chmod and stat", &|round| format!("chmod 6{}4 moded; stat -c %a moded", round % 8));
+    let create = count("create beside others", &|round| {
+        format!("> tree/new{round}; cat tree/file; [ -e tree/absent ]; [ -e held ]")
+    });
+    let rename = count("rename and read", &|round| match round {
+        0 => "mv log log0; cat log0".into(),
+        _ => format!("mv log{} log{round}; cat log{round}", round - 1),
+    });
+    let remove = count("remove beside others", &|round| format!("rm tree/new{round}; [ -e tree/file ]; [ -e held ]"));
+    let none = Asked { lookup: 0, getattr: 0, read: 0 };
+    assert_eq!(write, none, "name, size and data");
+    // The times of what was written are the server's.
+    assert_eq!(stat, Asked { lookup: 0, getattr: ROUNDS, read: 0 });
+    assert_eq!(chmod, none, "the reply has the attributes");
+    assert!(create.lookup <= ROUNDS && create.read == 0, "{create:?}: only the new name");
+    assert_eq!(rename.read, 0, "the data of what has another name");
+    assert_eq!((remove.lookup, remove.read), (0, 0), "other names");
+}
+
 #[test]
 fn what_nobody_changes_is_fetched_once() {
     if is_skipped(Vmm::Uml, "what_nobody_changes") {
         return;
     }
     let place = Place::new("");
-    let metrics = place.path("metrics");
-    let option = format!("--daemon-arg=--metrics-socket={}", metrics.display());
-    let mut guest = Guest::start(Vmm::Uml, &place, &[&option]);
-    let fetched = || {
-        let report = transom_vm::metrics::read(&metrics).unwrap();
-        let fetches = ["lookup", "getattr", "statx", "read", "readdir", "readdirplus", "readlink"];
-        let of =
-            |operation: &str| report.operations.iter().find(|of| of.operation == operation).map_or(0, |of| of.count);
-        fetches.map(|operation| (operation, of(operation)))
-    };
+    let (mut guest, fetched) = counted(&place);
     let look = "cat data tree/file; stat -c %a moded; ls dir; readlink sym; [ -e absent ] || echo none";
     // The second look still asks for the times of access that the first one changed.
     let shown = [guest.ask(look), guest.ask(look)];
