@@ -4,30 +4,11 @@ use alloc::{vec, vec::Vec};
 
 use proptest::prelude::*;
 
+#[path = "../../tests/volume/cut.rs"]
+mod cut;
+
 use super::*;
-
-/// Cuts `bytes` into slices of these lengths; the last one is the rest.
-fn cut<'a>(mut bytes: &'a [u8], lens: &[usize]) -> Vec<IoSlice<'a>> {
-    let mut slices = Vec::new();
-    for len in lens {
-        let (first, rest) = bytes.split_at((*len).min(bytes.len()));
-        slices.push(IoSlice::new(first));
-        bytes = rest;
-    }
-    slices.push(IoSlice::new(bytes));
-    slices
-}
-
-fn cut_mut<'a>(mut bytes: &'a mut [u8], lens: &[usize]) -> Vec<IoSliceMut<'a>> {
-    let mut slices = Vec::new();
-    for len in lens {
-        let (first, rest) = bytes.split_at_mut((*len).min(bytes.len()));
-        slices.push(IoSliceMut::new(first));
-        bytes = rest;
-    }
-    slices.push(IoSliceMut::new(bytes));
-    slices
-}
+use cut::{cut, cut_mut};
 
 /// A sink of which the bytes before `present` are present. `fault_in` makes those up to the end of its page of 64 bytes
 /// present.
@@ -63,7 +44,7 @@ proptest! {
         accesses in prop::collection::vec((0..3000_usize, 0..1500_usize), 0..20),
     ) {
         let from: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
-        let slices = cut(&from, &lens);
+        let slices: Vec<_> = cut(&from, &lens).collect();
         let mut list = IoSlices::new(&slices);
         prop_assert_eq!(list.len_bytes(), len);
         // In any order, since a copy that failed is repeated.
@@ -76,7 +57,7 @@ proptest! {
             prop_assert!(found[copied..].iter().all(|&byte| byte == 0xaa));
         }
         let mut to = vec![0; len];
-        let rooms = cut_mut(&mut to, &others);
+        let rooms: Vec<_> = cut_mut(&mut to, &others).collect();
         let mut room = IoSlicesMut::new(&rooms);
         let mut at = 0;
         for piece in Pieces::new(&slices, 0, len).iter() {
@@ -93,7 +74,7 @@ proptest! {
         count in 0..600_usize,
     ) {
         let from: Vec<u8> = (0..1000).map(|at| (at * 7 % 251) as u8).collect();
-        let slices = cut(&from, &lens);
+        let slices: Vec<_> = cut(&from, &lens).collect();
         let part = Pieces::new(&slices, skip, count.min(1000 - skip));
         let mut found = vec![0; part.len_bytes()];
         part.read(&mut found);

@@ -1,6 +1,11 @@
 //! Memory of a process, whose pages come and go, and of which a part is bad.
 
+#[path = "cut.rs"]
+mod cut;
+
 use transom_guest::memory::{ByteSink, ByteSource, IoSlice, IoSliceMut};
+
+use cut::{cut, cut_mut};
 
 /// An odd length, so that these pages do not coincide with those of the cache.
 const PAGE: usize = 1001;
@@ -105,30 +110,6 @@ impl ByteSource for Paged<'_> {
     }
 }
 
-/// Cuts `bytes` into slices of these lengths; the last one is the rest.
-pub(crate) fn cut<'a>(mut bytes: &'a [u8], lens: &[usize]) -> Vec<IoSlice<'a>> {
-    let mut slices = Vec::new();
-    for len in lens {
-        let (first, rest) = bytes.split_at((*len).min(bytes.len()));
-        slices.push(IoSlice::new(first));
-        bytes = rest;
-    }
-    slices.push(IoSlice::new(bytes));
-    slices
-}
-
-/// As [`cut`], for room.
-pub(crate) fn cut_mut<'a>(mut bytes: &'a mut [u8], lens: &[usize]) -> Vec<IoSliceMut<'a>> {
-    let mut slices = Vec::new();
-    for len in lens {
-        let (first, rest) = bytes.split_at_mut((*len).min(bytes.len()));
-        slices.push(IoSliceMut::new(first));
-        bytes = rest;
-    }
-    slices.push(IoSliceMut::new(bytes));
-    slices
-}
-
 /// How a step hands over its memory.
 #[derive(Debug, Clone)]
 pub(crate) enum Memory {
@@ -149,7 +130,7 @@ pub(crate) fn check_read(
     let (found, count, good) = match memory {
         Memory::List(lens) => {
             let mut found = vec![0xa5; len];
-            let slices = cut_mut(&mut found, lens);
+            let slices: Vec<_> = cut_mut(&mut found, lens).collect();
             let count = read(&mut transom_guest::memory::IoSlicesMut::new(&slices));
             (found, count, len)
         }
@@ -176,7 +157,7 @@ pub(crate) fn check_write(
 ) -> usize {
     let (count, good) = match memory {
         Memory::List(lens) => {
-            let slices = cut(bytes, lens);
+            let slices: Vec<_> = cut(bytes, lens).collect();
             (write(&mut transom_guest::memory::IoSlices::new(&slices)), bytes.len())
         }
         &Memory::Paged(begin, bad, random) => {
