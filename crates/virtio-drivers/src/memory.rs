@@ -13,7 +13,9 @@ use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE};
 /// device, or that copies through a pool, limits the length by [`Self::with_mapping_len_max`].
 ///
 /// Room for replies is shared in both directions. A `Hal` that copies then begins with the caller's bytes, so that a
-/// short reply does not fill the rest of the room with whatever the pool contained before.
+/// short reply does not fill the rest of the room with whatever the pool contained before. It copies all of the room
+/// back, so only room that nobody else writes to is shared: slices and lists to which others may write go through
+/// memory from `Hal::dma_alloc`.
 pub struct HalMemory<H> {
     mapping_len_max: usize,
     hal: PhantomData<fn() -> H>,

@@ -90,7 +90,7 @@ impl<P: Platform> File<P> {
 
     /// Reads at the current position and advances it. Two concurrent reads may read the same bytes.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
-        self.read_into(&mut IoSliceMut::new(bytes))
+        self.read_into(&mut IoSliceMut::alone(bytes))
     }
 
     /// Writes at the current position, or at the end if the file is open for appending, and advances the position.

@@ -89,12 +89,13 @@ impl<'a> IoSlice<'a> {
 
 /// Room to write to, by address.
 ///
-/// It may be copied, as a shared reference to atomic bytes may: two that write the same bytes leave a mixture.
+/// It may be copied, as a shared reference to atomic bytes may: two that write the same bytes leave a mixture. What a
+/// device cannot write in place is therefore copied to it byte by byte, and never more than has arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct IoSliceMut<'a> {
     start: NonNull<u8>,
     len_bytes: usize,
-    /// Nobody else accesses the bytes, but through copies of this.
+    /// Nobody else accesses the bytes, not even through a copy of this.
     is_stable: bool,
     _bytes: PhantomData<&'a mut [u8]>,
 }
@@ -107,6 +108,11 @@ unsafe impl Sync for IoSliceMut<'_> {}
 impl<'a> IoSliceMut<'a> {
     /// Borrows a slice.
     pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self { is_stable: false, ..Self::alone(bytes) }
+    }
+
+    /// Borrows a slice for one operation: the caller makes no copy of this.
+    pub(crate) fn alone(bytes: &'a mut [u8]) -> Self {
         let len_bytes = bytes.len();
         Self { start: NonNull::from(bytes).cast(), len_bytes, is_stable: true, _bytes: PhantomData }
     }

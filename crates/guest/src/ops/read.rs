@@ -56,7 +56,7 @@ impl<P: Platform> Session<P> {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, Errno> {
-        self.read_to(caller, node, fh, flags, offset, Target::new(&mut IoSliceMut::new(bytes)))
+        self.read_to(caller, node, fh, flags, offset, Target::new(&mut IoSliceMut::alone(bytes)))
     }
 
     /// As [`Self::read_whole`], into anything. Memory that may fault gets copies of what was read. No lock is held.

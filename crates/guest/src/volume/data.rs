@@ -20,7 +20,7 @@ impl<P: Platform> OpenFile<P> {
     /// Errors: EBADF if it is not open for reading, EISDIR for a directory. An error after the first bytes is left for
     /// the next read.
     pub fn read_at(&self, caller: &Caller<'_>, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
-        self.read_into(caller, offset, &mut IoSliceMut::new(bytes))
+        self.read_into(caller, offset, &mut IoSliceMut::alone(bytes))
     }
 
     /// As [`Self::read_at`], into anything. Returns the number of bytes that arrived.

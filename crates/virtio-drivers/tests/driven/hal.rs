@@ -5,7 +5,10 @@
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
     ptr::{self, NonNull},
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
@@ -15,6 +18,14 @@ static LIVE: AtomicI64 = AtomicI64::new(0);
 
 pub(crate) fn live() -> i64 {
     LIVE.load(Ordering::SeqCst)
+}
+
+/// Where the buffers were that were shared for the device to write.
+static FOR_REPLIES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// Returns whether `bytes` were shared for the device to write: then all of them were copied, and copied back.
+pub(crate) fn was_for_reply(bytes: &[u8]) -> bool {
+    FOR_REPLIES.lock().unwrap().iter().any(|start| bytes.as_ptr_range().contains(&ptr::without_provenance(*start)))
 }
 
 /// Copies, into memory full of what others have left there.
@@ -46,6 +57,9 @@ unsafe impl Hal for Copying {
 
     unsafe fn share(buffer: NonNull<[u8]>, direction: BufferDirection) -> PhysAddr {
         LIVE.fetch_add(1, Ordering::SeqCst);
+        if direction != BufferDirection::DriverToDevice {
+            FOR_REPLIES.lock().unwrap().push(buffer.cast::<u8>().addr().get());
+        }
         let mut copy = vec![b'?'; buffer.len()].into_boxed_slice();
         if direction != BufferDirection::DeviceToDriver {
             // SAFETY: the caller lends the buffer.

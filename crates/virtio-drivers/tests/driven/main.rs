@@ -28,6 +28,7 @@ use transom_guest::{
     device::{DeviceError, Settings, VirtioFs},
     dma::DmaChoice,
     fs::Fs,
+    memory::{IoSliceMut, IoSlicesMut},
     session::{Session, SessionConfig},
     transport::{Interrupts, TransportError},
 };
@@ -57,6 +58,15 @@ fn files_are_used_through_a_kernels_own_transport_and_a_hal_that_copies() {
     assert_eq!(file.read(&mut room).unwrap(), 14);
     assert_eq!(&room[..14], b"hello, kernel\n");
     assert_eq!(room[14..], [b'x'; 86], "a short reply left something else in the caller's memory");
+    assert!(hal::was_for_reply(&room));
+    // A `Hal` copies all of a buffer back. Others may have written to these meanwhile, through copies of the slice.
+    let mut of_many = [b'y'; 100];
+    let slice = IoSliceMut::new(&mut of_many);
+    assert_eq!(file.read_into_at(0, &mut slice.clone()).unwrap(), 14);
+    assert_eq!(file.read_into_at(0, &mut IoSlicesMut::new(&[slice])).unwrap(), 14);
+    assert_eq!(&of_many[..14], b"hello, kernel\n");
+    assert_eq!(of_many[14..], [b'y'; 86]);
+    assert!(!hal::was_for_reply(&of_many));
     file.close().unwrap();
     share.create("made").unwrap().write_all(&[7; 100_000]).unwrap();
     assert_eq!(fs::read(dir.path().join("made")).unwrap(), [7; 100_000]);
