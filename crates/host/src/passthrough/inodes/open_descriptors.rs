@@ -12,6 +12,10 @@ use super::{
 };
 use crate::{Errno, sysfd::FileHandle};
 
+/// The errors of an inode that has no handle, now and later.
+const NO_HANDLE: Errno = Errno::OPNOTSUPP;
+const TOO_LONG: Errno = Errno::OVERFLOW;
+
 impl Inodes {
     /// Runs `open`, which opens a descriptor. If the process or the host has run out of descriptors, closes some and
     /// runs it once more.
@@ -133,13 +137,8 @@ impl Inodes {
                 if class == Class::Other {
                     self.removals.note(false);
                 }
-                match self.handle_of(NodeId(key), &fd) {
-                    Some(handle) => self.shard(NodeId(key)).close_with_handle(key, &fd, handle),
-                    None => {
-                        self.keep_without_handle(class, key);
-                        None
-                    }
-                }
+                let handle = self.handle_of(NodeId(key), &fd);
+                self.close_needed(class, key, &fd, handle)
             }
         };
         if fd.is_some() {
@@ -149,21 +148,47 @@ impl Inodes {
         fd.is_some()
     }
 
+    /// Removes a descriptor that was all that led to its inode, whose handle was taken or not. Returns the descriptor
+    /// unless it stays.
+    fn close_needed(&self, class: Class, key: u64, fd: &Fd, handle: Result<FileHandle, Errno>) -> Option<Fd> {
+        match handle {
+            Ok(handle) => self.shard(NodeId(key)).close_with_handle(key, fd, handle),
+            Err(NO_HANDLE | TOO_LONG) => {
+                self.keep_without_handle(class, key);
+                None
+            }
+            // The host may be short of memory. It can still be closed when the clock comes by again.
+            Err(_) => None,
+        }
+    }
+
+    /// As closing it does if its handle cannot be taken because of `error`.
+    #[cfg(test)]
+    pub(in crate::passthrough) fn close_without_handle(&self, nodeid: NodeId, error: Errno) {
+        let (class, fd) = {
+            let shard = self.shard(nodeid);
+            let entry = shard.entries.get(nodeid.0).unwrap();
+            (entry.class(), entry.fd.clone().unwrap())
+        };
+        assert!(self.close_needed(class, nodeid.0, &fd, Err(error)).is_none());
+    }
+
     /// Takes the handle of an inode that only `fd` led to so far, and keeps it. Blocks on the host's file system.
     pub(super) fn take_handle(&self, nodeid: NodeId, fd: &Fd) -> Option<FileHandle> {
-        let handle = self.handle_of(nodeid, fd)?;
+        let handle = self.handle_of(nodeid, fd).ok()?;
         self.shard(nodeid).set_handle(nodeid.0, fd, handle.clone());
         Some(handle)
     }
 
-    fn handle_of(&self, nodeid: NodeId, fd: &Fd) -> Option<FileHandle> {
-        let fs = self.shard(nodeid).entries.get(nodeid.0)?.identity.fs;
+    /// Errors: ESTALE if the guest has forgotten the inode; those of [`FileHandle::of`].
+    fn handle_of(&self, nodeid: NodeId, fd: &Fd) -> Result<FileHandle, Errno> {
+        let fs = self.shard(nodeid).entries.get(nodeid.0).ok_or(Errno::STALE)?.identity.fs;
         let handle = FileHandle::of(&**fd, self.filesystems.mount(fs));
-        if matches!(handle, Err(Errno::OPNOTSUPP | Errno::OVERFLOW)) {
+        if matches!(handle, Err(NO_HANDLE | TOO_LONG)) {
             // Others of this mount may have none either: find out at once.
             self.filesystems.take_handles_at_once(fs);
         }
-        handle.ok()
+        handle
     }
 
     /// Pins an inode that has no handle, although others of its mount have one.

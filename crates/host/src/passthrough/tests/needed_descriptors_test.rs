@@ -52,6 +52,27 @@ fn a_descriptor_that_nobody_used_is_closed_and_its_inode_is_found_again() {
 }
 
 #[test]
+fn a_descriptor_whose_handle_could_not_be_taken_is_closed_later_unless_there_is_none() {
+    each_way(|guest, dir| {
+        let inodes = &guest.fs().inodes;
+        if !inodes.holds_handles() {
+            return;
+        }
+        fs::write(dir.join("file"), "12345").unwrap();
+        fs::write(dir.join("other"), "12345").unwrap();
+        let [file, other] = ["file", "other"].map(|path| guest.walk(path).unwrap());
+        inodes.close_without_handle(file, Errno::NOMEM);
+        assert_eq!(inodes.pinned_count(), 0);
+        inodes.close_without_handle(other, Errno::OPNOTSUPP);
+        assert_eq!(inodes.pinned_count(), 1);
+        inodes.close_all();
+        // That of the other inode, and the one through which handles are opened.
+        assert_eq!(inodes.kept_count(), 2);
+        assert!([file, other].iter().all(|&nodeid| guest.getattr(nodeid).unwrap().size.get() == 5));
+    });
+}
+
+#[test]
 fn a_file_that_is_removed_soon_after_its_creation_is_usable_until_it_is_forgotten() {
     each_way(|guest, _| {
         for round in 0..OFTEN {
