@@ -1,16 +1,20 @@
-//! transomd costs no more for a request than the file `data/cost.baseline` allows.
+//! transomd costs no more for a request than the file `data/cost.baseline` allows, and the guest library no more for an
+//! operation than `data/library.baseline`.
 //!
-//! The daemon is the one that lies beside this program: `cargo build -p transom-daemon` builds it.
+//! The programs are those that lie beside this one: `cargo build --workspace` builds them.
 
-use std::{env, path::Path};
-
-use clap::ValueEnum as _;
-use transom_bench::{
-    cost::{self, Operation, Plan, baseline::Baseline},
-    daemon::Candidate,
+use std::{
+    env,
+    path::{Path, PathBuf},
 };
 
-const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cost.baseline");
+use clap::ValueEnum;
+use transom_bench::{
+    cost::{self, Operation, Plan, Row, baseline::Baseline},
+    daemon::Candidate,
+    library,
+};
+
 const SHARED_IN: &str = "/dev/shm";
 /// TMPFS_MAGIC of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
@@ -22,26 +26,48 @@ const REPEATS: u32 = 8;
 
 #[test]
 fn no_operation_costs_more_than_the_baseline_allows() {
-    let this = env::current_exe().unwrap();
-    let Some(daemon) = this.ancestors().nth(2).map(|dir| dir.join("transomd")).filter(|path| path.is_file()) else {
-        return skipped("transomd is not built");
-    };
-    if let Some(why) = unlike_the_baseline() {
-        return skipped(why);
-    }
-    let mut candidate = Candidate::named("transomd", &daemon).unwrap();
-    candidate.args = vec!["--poll-us".into(), "0".into()];
-    let allowed = Baseline::parse(&std::fs::read_to_string(BASELINE).unwrap()).unwrap();
-    let mut operations = Operation::value_variants().to_vec();
-    let mut worse = Vec::new();
-    for repeat in 0..=REPEATS {
+    let Some([daemon]) = programs(["transomd"]) else { return };
+    let measure = |operations: &[Operation]| {
         let plan = Plan {
-            candidates: vec![candidate.clone()],
+            candidates: vec![without_polling(&daemon)],
             depths: vec![1],
-            operations: operations.clone(),
+            operations: operations.to_vec(),
             rounds: ROUNDS,
         };
-        let rows = match cost::measure(&plan, Path::new(SHARED_IN)) {
+        cost::measure(&plan, Path::new(SHARED_IN))
+    };
+    compare("cost.baseline", "--write-baseline", Operation::value_variants().to_vec(), measure);
+}
+
+/// Not in the default run, because it traces two processes for half a minute.
+#[test]
+#[ignore = "by name: cargo test --workspace --test cost -- --ignored library"]
+fn no_operation_of_the_guest_library_costs_more_than_its_baseline_allows() {
+    let Some([daemon, program]) = programs(["transomd", "transom"]) else { return };
+    let measure = |operations: &[library::Operation]| {
+        let plan = cost::library::Plan {
+            program: &program,
+            candidate: without_polling(&daemon),
+            operations: operations.to_vec(),
+            rounds: ROUNDS,
+        };
+        cost::library::measure(&plan, Path::new(SHARED_IN))
+    };
+    compare("library.baseline", "--library --write-baseline", cost::library::operations(), measure);
+}
+
+/// Counts `operations` and compares them with `file` of `data`. `accept` are the options that write it.
+fn compare<O: ValueEnum + Copy>(
+    file: &str,
+    accept: &str,
+    mut operations: Vec<O>,
+    measure: impl Fn(&[O]) -> anyhow::Result<Vec<Row>>,
+) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(file);
+    let allowed = Baseline::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut worse = Vec::new();
+    for repeat in 0..=REPEATS {
+        let rows = match measure(&operations) {
             Ok(rows) => rows,
             Err(error) if format!("{error:#}").contains("not permitted") => return skipped(&format!("{error:#}")),
             Err(error) => panic!("{error:#}"),
@@ -58,14 +84,37 @@ fn no_operation_costs_more_than_the_baseline_allows() {
     }
     assert!(
         worse.is_empty(),
-        "transomd costs more than {BASELINE} allows:\n  {}\nif that is worth it, at the root of the tree: \
-         cargo build && target/*/debug/transom bench cost --write-baseline",
+        "more than {} allows:\n  {}\nif that is worth it, at the root of the tree: \
+         cargo build && target/*/debug/transom bench cost {accept}",
+        path.display(),
         worse.join("\n  ")
     );
 }
 
+/// Returns the programs of these names, which lie beside this one; `None` if something is missing for counts that are
+/// those of the baselines.
+fn programs<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
+    let this = env::current_exe().unwrap();
+    let dir = this.ancestors().nth(2).unwrap();
+    let why = match names.iter().find(|name| !dir.join(name).is_file()) {
+        Some(name) => format!("{name} is not built"),
+        None => match unlike_the_baseline() {
+            Some(why) => why.to_owned(),
+            None => return Some(names.map(|name| dir.join(name))),
+        },
+    };
+    skipped(&why);
+    None
+}
+
+fn without_polling(daemon: &Path) -> Candidate {
+    let mut candidate = Candidate::named("transomd", daemon).unwrap();
+    candidate.args = vec!["--poll-us".into(), "0".into()];
+    candidate
+}
+
 /// Returns whether a line of [`Baseline::worse`] is about `operation`.
-fn is_about(line: &str, operation: Operation) -> bool {
+fn is_about<O: ValueEnum>(line: &str, operation: O) -> bool {
     let value = operation.to_possible_value().expect("no operation is skipped on the command line");
     line.split_once(':').is_some_and(|(name, _)| name == value.get_name())
 }

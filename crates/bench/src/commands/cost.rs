@@ -45,7 +45,7 @@ pub(super) struct Cost {
 
 /// Enough for a median: counts are the same each time.
 const ROUNDS: u32 = 3;
-/// The baselines, relative to the repository. That of the library is not committed.
+/// The committed baselines, relative to the repository.
 const BASELINE: &str = "crates/bench/data/cost.baseline";
 const LIBRARY_BASELINE: &str = "crates/bench/data/library.baseline";
 
