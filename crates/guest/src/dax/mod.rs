@@ -24,7 +24,11 @@ mod window;
 mod worker;
 
 #[cfg(all(test, not(feature = "loom")))]
+mod admission_test;
+#[cfg(all(test, not(feature = "loom")))]
 mod fake_test;
+#[cfg(all(test, not(feature = "loom")))]
+mod memory_test;
 #[cfg(all(test, not(feature = "loom")))]
 mod model_test;
 #[cfg(all(test, not(feature = "loom")))]

@@ -12,6 +12,8 @@ mod health;
 pub(crate) mod loom_test;
 mod parts;
 mod slots;
+#[cfg(all(test, not(feature = "loom")))]
+mod slots_test;
 mod tickets;
 mod wait;
 

@@ -17,4 +17,5 @@ mod pending;
 mod platform;
 mod polled;
 mod ring;
+mod ring_rules;
 mod server;

@@ -25,6 +25,16 @@ mod slices;
 mod target;
 
 #[cfg(test)]
+mod agent_test;
+#[cfg(test)]
+mod init_test;
+#[cfg(test)]
+mod limits_test;
+#[cfg(test)]
+mod parts_test;
+#[cfg(test)]
+mod recorder_test;
+#[cfg(test)]
 mod server_test;
 #[cfg(test)]
 mod session_test;

@@ -19,6 +19,8 @@ mod ranges;
 mod shmem_worker;
 
 #[cfg(test)]
+mod record_test;
+#[cfg(test)]
 mod window_test;
 
 pub use channel::{Channel, ChannelError, Mapping};

@@ -19,6 +19,8 @@ mod tree;
 
 #[cfg(all(test, feature = "loom"))]
 mod loom_test;
+#[cfg(all(test, not(feature = "loom")))]
+mod tree_test;
 
 use core::ops::Range;
 

@@ -12,6 +12,8 @@ mod block;
 mod loom_test;
 mod pinning;
 mod refused;
+#[cfg(all(test, not(feature = "loom")))]
+mod refused_test;
 
 use alloc::{
     sync::{Arc, Weak},
