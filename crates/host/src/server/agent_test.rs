@@ -40,13 +40,13 @@ fn only_the_agents_group_is_the_agents() {
 #[test]
 fn each_change_is_told_with_its_names_and_kind() {
     let server = begun_with(InitFlags::empty());
-    let root = "NodeId(1)";
+    let root = "NodeId(0x1)";
     let name = |text: &str| format!("{:?}", transom_wire::Name::new(text.as_bytes()).unwrap());
     let (a, b) = (name("a"), name("b"));
     let to = [9, 0, 0, 0, 0, 0, 0, 0];
     let mknod = |mode: u32| [&mode.to_le_bytes()[..], &[0; 12], b"a\0"].concat();
     let rename2 = |flags: u32| [&to[..], &flags.to_le_bytes(), &[0; 4], b"a\0b\0"].concat();
-    let renamed = |is_exchange| format!("Rename(({root}, {a}), (NodeId(9), {b}), {is_exchange})");
+    let renamed = |is_exchange| format!("Rename(({root}, {a}), (NodeId(0x9), {b}), {is_exchange})");
     let cases = [
         (Opcode::Lookup, b"a\0".to_vec(), format!("Lookup({root}, {a})")),
         (Opcode::Mknod, mknod(0o644), format!("Make({root}, {a}, RegularFile)")),
@@ -66,8 +66,8 @@ fn each_change_is_told_with_its_names_and_kind() {
     for (opcode, body, expected) in cases {
         assert_eq!(asked(&server, opcode, &body)[0], expected);
     }
-    assert!(asked(&server, Opcode::Open, &[0; 8])[0].starts_with("Open(NodeId(1), OpenIn"));
-    assert!(asked(&server, Opcode::Setattr, &[0; 88])[0].starts_with("Setattr(NodeId(1), SetattrValid"));
+    assert!(asked(&server, Opcode::Open, &[0; 8])[0].starts_with("Open(NodeId(0x1), OpenIn"));
+    assert!(asked(&server, Opcode::Setattr, &[0; 88])[0].starts_with("Setattr(NodeId(0x1), SetattrValid"));
 }
 
 #[test]

@@ -92,7 +92,10 @@ fn features_are_on_if_both_have_them_in_either_half() {
 fn the_file_systems_numbers_are_in_the_reply() {
     let out = begin(&server(), offer(7, 45, 0).as_bytes()).unwrap();
     assert_eq!((out.max_readahead.get(), out.max_background.get(), out.congestion_threshold.get()), (11, 12, 13));
-    assert_eq!((out.max_write.get(), out.time_gran.get(), out.max_pages.get(), out.map_alignment.get()), (14, 15, 16, 17));
+    assert_eq!(
+        (out.max_write.get(), out.time_gran.get(), out.max_pages.get(), out.map_alignment.get()),
+        (14, 15, 16, 17)
+    );
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn text(len: usize) -> Vec<u8> {
 fn the_caller_is_the_one_in_the_header() {
     let server = begun_with(InitFlags::empty());
     assert_eq!(ask(&server, Opcode::Statfs, &[]), Ok(()));
-    assert_eq!(server.file_system().seen(), ["statfs Unique(98) 5 6 7 NodeId(1)"]);
+    assert_eq!(server.file_system().seen(), ["statfs Unique(0x62) 5 6 7 NodeId(0x1)"]);
 }
 
 #[test]
@@ -56,12 +56,8 @@ fn a_name_is_one_component() {
 fn an_attributes_name_has_1_to_255_bytes_and_its_value_up_to_64_kib() {
     let server = begun_with(InitFlags::SETXATTR_EXT);
     let with = |name: usize, size: usize, sent: usize| {
-        let arg = SetxattrIn {
-            size: (size as u32).into(),
-            flags: 1.into(),
-            setxattr_flags: 1.into(),
-            padding: 0.into(),
-        };
+        let arg =
+            SetxattrIn { size: (size as u32).into(), flags: 1.into(), setxattr_flags: 1.into(), padding: 0.into() };
         ask(&server, Opcode::Setxattr, &[arg.as_bytes(), &text(name), &vec![1; sent]].concat())
     };
     assert_eq!([0, 1, 255, 256].map(|name| with(name, 3, 3)), [Err(Errno::RANGE), Ok(()), Ok(()), Err(Errno::RANGE)]);

@@ -83,7 +83,7 @@ fn entries_are_padded_with_zeros_and_end_where_there_is_no_room() {
         assert_eq!((head.ino.get(), head.off.get(), head.namelen.get(), head.type_.get()), (0x1111, 0x2222, 9, 8));
         assert_eq!(bytes[24..], [[0xff; 9].as_slice(), &[0; 7]].concat());
         dirents.reset(4096);
-        (0..100).for_each(|at| drop(dirents.push(u64::MAX, at, u32::MAX, &[0xff; 16])));
+        (0..100).for_each(|at| _ = dirents.push(u64::MAX, at, u32::MAX, &[0xff; 16]));
     }
     dirents.reset(32);
     assert_eq!((dirents.push(1, 2, 8, b"12345678"), dirents.push(1, 2, 8, b"1")), (Ok(()), Err(Full)));

@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use transom_wire::operation::{BatchForget, Forget, Getattr, Lookup, Readdir, Removemapping, Setxattr, Statfs, Symlink};
+use transom_wire::operation::{
+    BatchForget, Forget, Getattr, Lookup, Readdir, Removemapping, Setxattr, Statfs, Symlink,
+};
 use transom_wire::{
     Opcode,
     attr::{AttrOut, EntryOut},
@@ -20,7 +22,7 @@ use super::*;
 /// Records each request, as text.
 #[derive(Default)]
 pub(super) struct Recorder {
-    seen: Mutex<Vec<String>>,
+    pub(super) seen: Mutex<Vec<String>>,
     /// The features in its reply to INIT, which include some that nobody offers.
     pub(super) flags: InitFlags,
     /// The reply to a request of the agent, if it is not the usual one.

@@ -82,9 +82,8 @@ fn files_are_listed_by_how_much_of_them_is_mapped() {
     for (nodeid, range) in [(9, 0), (4, 1), (7, 2), (7, 3), (4, 4), (9, 5), (7, 6)] {
         map(&window, nodeid, range, true).unwrap();
     }
-    let listed = || -> Vec<_> {
-        window.files().iter().map(|usage| (usage.file.name().to_owned(), usage.ranges)).collect()
-    };
+    let listed =
+        || -> Vec<_> { window.files().iter().map(|usage| (usage.file.name().to_owned(), usage.ranges)).collect() };
     assert_eq!(listed(), [("file 7".into(), 3), ("file 4".into(), 2), ("file 9".into(), 2)]);
     window.unmap(&[(0, RANGE_LEN), (2 * RANGE_LEN, 2 * RANGE_LEN)]).unwrap();
     assert_eq!(listed(), [("file 4".into(), 2), ("file 7".into(), 1), ("file 9".into(), 1)]);
@@ -138,7 +137,7 @@ fn a_padded_file_is_mapped_beyond_its_end_and_another_up_to_its_last_byte() {
     assert_eq!(map(2, 2 * RANGE_LEN - 1, false, RANGE_LEN), Err(Errno::OPNOTSUPP));
     assert_eq!(map(3, 1, true, 0), Ok(()));
     assert_eq!(map(4, 1, true, 8 * RANGE_LEN), Ok(()));
-    assert_eq!(map(5, 1, true, 0u64.wrapping_sub(RANGE_LEN)), Err(Errno::INVAL), "no offset lies behind it");
+    assert_eq!(map(5, 1, true, 0u64.wrapping_sub(RANGE_LEN)), Err(Errno::INVAL), "it would end past the last offset");
 }
 
 #[test]
