@@ -202,7 +202,7 @@ impl Passthrough {
         let front_end = dax.window.front_end();
         let held = self.handles.hold()?;
         self.inodes.balance();
-        let open = |mode: OFlags| self.inodes.open(nodeid, mode | OFlags::NONBLOCK);
+        let open = |mode: OFlags| self.open_again(nodeid, mode | OFlags::NONBLOCK);
         let writable = match self.config.readonly {
             true => Err(Errno::ROFS),
             false if front_end.opens_as_asked && !wants_write => Err(Errno::ACCESS),

@@ -10,6 +10,7 @@ use transom_wire::NodeId;
 
 use super::Passthrough;
 use crate::{
+    Errno,
     replay::{Change, Kind},
     sysfd::RawFileHandle,
 };
@@ -124,14 +125,26 @@ impl Passthrough {
             .inodes
             .get(nodeid)
             .and_then(|inode| statx(&inode.fd, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::NLINK));
-        stat.is_ok_and(|stat| stat.stx_nlink > 0)
+        match stat {
+            Ok(stat) => stat.stx_nlink > 0,
+            // Out of descriptors, for example: to be told of a file without a name does no harm.
+            Err(errno) => errno != Errno::STALE,
+        }
     }
 
     /// Returns the name by nodeid if the guest knows the directory and may know the name.
     fn known_name<'a>(&self, (directory, name): HostName<'a>) -> Option<(NodeId, &'a [u8])> {
         let (nodeid, _) = self.inodes.find_by_handle(directory)?;
-        let is_visible = self.hidden.is_none() || self.check_visible(&self.inodes.get(nodeid).ok()?, name).is_ok();
-        is_visible.then_some((nodeid, name))
+        if self.hidden.is_some() {
+            let directory = self.inodes.get(nodeid).inspect_err(|&errno| {
+                if errno != Errno::STALE {
+                    // Nobody knows whether the guest may be told of this one.
+                    self.host_changes_lost();
+                }
+            });
+            self.check_visible(&directory.ok()?, name).ok()?;
+        }
+        Some((nodeid, name))
     }
 
     /// Returns the type of what the name is now, or a guess if it is gone.

@@ -5,7 +5,8 @@
 //! [`dir_stream`] reads directories, and [`read_ahead`] bounds the entries kept between requests. [`attr`] translates
 //! attributes, [`dax`] decides which files are mapped, [`gate`] which operations a worker performs itself,
 //! [`hidden`] keeps names from the guest, [`buffered`] serves requests without `O_DIRECT` on files opened with it, and
-//! [`gauges`] reports what is held. [`quota`] limits what the guest adds. [`stamps`] and [`hot_files`]
+//! [`gauges`] reports what is held. [`quota`] limits what the guest adds, and [`reach`] finds
+//! inodes without a name through open files. [`stamps`] and [`hot_files`]
 //! tell a coherence group what changes, [`host_changes`] an agent in the guest, whom [`replayed`] answers; [`validity`]
 //! says how long the guest may cache. [`migration`] carries a session over to another daemon. [`noted`] writes the
 //! journal of a session that survives this process, and [`intents`] what a request is about to do that must not be
@@ -36,6 +37,7 @@ mod migration;
 mod noted;
 mod ops;
 mod quota;
+mod reach;
 mod read_ahead;
 mod replayed;
 mod set_id;

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use transom_wire::NodeId;
 
 use super::{
-    Fd, Inodes,
+    Fd, Inode, Inodes,
     identity::{Hold, Identity, Path},
 };
 use crate::{
@@ -55,6 +55,19 @@ impl Inodes {
             dir = self.keep(*nodeid, fd);
         }
         Ok(dir)
+    }
+
+    /// Returns the inode with `fd`, an `O_PATH` descriptor of it that is not kept.
+    ///
+    /// # Errors
+    ///
+    /// ESTALE if the guest does not know the inode.
+    pub(in crate::passthrough) fn with_descriptor(&self, nodeid: NodeId, fd: OwnedFd) -> Result<Inode, Errno> {
+        let shard = self.shard(nodeid);
+        let entry = shard.entries.get(nodeid.0).ok_or(Errno::STALE)?;
+        let (file_type, Identity { fs, ino, .. }) = (entry.file_type, entry.identity);
+        drop(shard);
+        Ok(Inode { fd: self.open_clock.path_fd(fd), file_type, fs, ino })
     }
 
     /// Opens the inode for reading or writing. Only regular files and directories are ever opened.

@@ -22,7 +22,7 @@ impl Serve<Access> for Passthrough {
         if mask & !READ_WRITE_EXECUTE != 0 {
             return Err(Errno::INVAL);
         }
-        let stat = stat::statx(&self.inodes.get(call.nodeid)?.fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+        let stat = stat::statx(&self.inode(call.nodeid)?.fd, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
         let is_of_the_share =
             matches!(file_type(&stat), FileType::RegularFile | FileType::Directory | FileType::Symlink);
         if mask & WRITE != 0 && is_of_the_share {

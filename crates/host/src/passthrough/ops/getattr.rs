@@ -17,14 +17,10 @@ impl Serve<Getattr> for Passthrough {
         let sync = AtFlags::empty();
         match call.arg.handle().and_then(|fh| self.handles.file(fh).ok()) {
             Some(file) => Ok(self.attr_out(&file.fd, &stat::statx(&file.fd, sync, StatxFlags::BASIC_STATS)?)),
-            None => match self.inodes.get(call.nodeid) {
-                Ok(inode) => Ok(self.attr_out(&*inode.fd, &stat::statx(&*inode.fd, sync, StatxFlags::BASIC_STATS)?)),
-                Err(Errno::STALE) if self.inodes.identity(call.nodeid).is_some() => {
-                    let file = self.handles.open_file(call.nodeid).ok_or(Errno::STALE)?;
-                    Ok(self.attr_out(&file.fd, &stat::statx(&file.fd, sync, StatxFlags::BASIC_STATS)?))
-                }
-                Err(errno) => Err(errno),
-            },
+            None => {
+                let inode = self.inode(call.nodeid)?;
+                Ok(self.attr_out(&*inode.fd, &stat::statx(&*inode.fd, sync, StatxFlags::BASIC_STATS)?))
+            }
         }
     }
 }

@@ -22,7 +22,8 @@ impl Serve<Setattr> for Passthrough {
         let (nodeid, arg) = (call.nodeid, &call.arg);
         let valid = arg.valid().ok_or(Errno::INVAL)?;
         self.check_writable()?;
-        let inode = self.inodes.get(nodeid)?;
+        let is_of_path = valid.contains(SetattrValid::SIZE) && !valid.contains(SetattrValid::FH);
+        let inode = if is_of_path { self.inodes.get(nodeid)? } else { self.inode(nodeid)? };
         if valid.contains(SetattrValid::MODE) {
             self.proc_fds.chmod(&inode.fd, permissions(arg.mode.get()))?;
         }

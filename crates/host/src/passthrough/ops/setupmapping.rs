@@ -37,7 +37,7 @@ impl Serve<Setupmapping> for Passthrough {
             return Err(Errno::INVAL);
         }
         // The window may still hold a file that the guest has forgotten.
-        self.inodes.get(nodeid)?;
+        self.inode(nodeid)?;
         self.check_handle(nodeid, arg.fh.get(), wants_write)?;
         if wants_write {
             self.check_writable()?;

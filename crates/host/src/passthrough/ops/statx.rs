@@ -32,7 +32,7 @@ impl Serve<operation::Statx> for Passthrough {
         let mask = StatxFlags::from_bits_retain(arg.sx_mask.get()) & (StatxFlags::BASIC_STATS | StatxFlags::BTIME);
         let stat = match arg.handle().and_then(|fh| self.handles.file(fh).ok()) {
             Some(file) => stat::statx(&file.fd, sync, mask)?,
-            None => stat::statx(&self.inodes.get(call.nodeid)?.fd, sync, mask)?,
+            None => stat::statx(&self.inode(call.nodeid)?.fd, sync, mask)?,
         };
         let (attr_valid, attr_valid_nsec) = seconds(attribute_validity(&stat, self.validity(&stat)));
         Ok(StatxOut {

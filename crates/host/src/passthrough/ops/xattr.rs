@@ -23,7 +23,7 @@ impl Serve<Setxattr> for Passthrough {
         self.check_writable()?;
         let host_name = self.host_xattr_name(name)?;
         let flags = XattrFlags::from_bits(arg.flags.get()).ok_or(Errno::INVAL)?;
-        let inode = self.inodes.get(nodeid)?;
+        let inode = self.inode(nodeid)?;
         let Some(acl) = AclName::of(&host_name) else {
             return self.proc_fds.set_xattr(&inode.fd, &host_name, value, flags);
         };
@@ -46,7 +46,7 @@ impl Serve<Getxattr> for Passthrough {
             Errno::PERM => Errno::NODATA,
             errno => errno,
         })?;
-        let inode = self.inodes.get(nodeid)?;
+        let inode = self.inode(nodeid)?;
         if size == 0 {
             return self.proc_fds.get_xattr(&inode.fd, &host_name, &mut []).map(|len| XattrReply::Size(len as u32));
         }
@@ -64,7 +64,7 @@ impl Serve<Listxattr> for Passthrough {
     fn serve(&self, call: Call<'_, Listxattr>) -> Result<XattrReply, Errno> {
         let (nodeid, size) = (call.nodeid, call.arg.size.get());
         self.check_xattr(b"")?;
-        let inode = self.inodes.get(nodeid)?;
+        let inode = self.inode(nodeid)?;
         let is_plain = self.config.xattr_map.is_none() && self.has(InitFlags::POSIX_ACL);
         if is_plain && size == 0 {
             return self.proc_fds.list_xattr(&inode.fd, &mut []).map(|len| XattrReply::Size(len as u32));
@@ -89,7 +89,7 @@ impl Serve<Removexattr> for Passthrough {
         self.check_xattr(name)?;
         self.check_writable()?;
         let host_name = self.host_xattr_name(name)?;
-        self.proc_fds.remove_xattr(&self.inodes.get(nodeid)?.fd, &host_name)
+        self.proc_fds.remove_xattr(&self.inode(nodeid)?.fd, &host_name)
     }
 }
 
