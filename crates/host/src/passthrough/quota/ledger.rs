@@ -4,14 +4,20 @@
 //! charge to what it really takes, and [`Ledger::cancel`] drops the reservation. So what the guest has added is
 //! never more than charges and reservations together, and they never exceed the limit, however many requests run at
 //! once: a growth is reserved until it is charged.
+//!
+//! File systems such as ext4 choose a file's blocks when its pages are written back, and may then take some more that
+//! find them. Nobody notices: there is no request. What that can be at most ([`late`]) is kept free for each file.
 
 use std::collections::HashMap;
 
-use rustix::fs::Statx;
+use rustix::fs::{FileType, Statx};
 use transom_wire::NodeId;
 
 use super::limits::QuotaLimits;
-use crate::{Errno, passthrough::inodes::InodeKey};
+use crate::{
+    Errno,
+    passthrough::inodes::{InodeKey, file_type},
+};
 
 /// An amount, for all that is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,6 +36,8 @@ pub(super) struct Ledger {
     removed: HashMap<NodeId, InodeKey>,
     /// The sum of all charges.
     used: Amount,
+    /// The sum of what these inodes may take later.
+    late_bytes: u64,
     reserved: Amount,
 }
 
@@ -40,6 +48,8 @@ struct Charge {
     base_bytes: u64,
     /// What it takes beyond them.
     bytes: u64,
+    /// What it may take later.
+    late_bytes: u64,
     /// The guest has made it.
     is_new: bool,
     /// It has no name; `Some` with its nodeid if the guest still knows it.
@@ -73,7 +83,7 @@ impl Ledger {
     pub(super) fn left(&self, limits: QuotaLimits) -> QuotaLimits {
         let left = |limit: u64, used: u64, reserved: u64| limit.saturating_sub(used).saturating_sub(reserved);
         QuotaLimits {
-            bytes: left(limits.bytes, self.used.bytes, self.reserved.bytes),
+            bytes: left(limits.bytes, self.used.bytes, self.reserved.bytes).saturating_sub(self.late_bytes),
             files: limits.files.map(|limit| left(limit, self.used.files, self.reserved.files)),
         }
     }
@@ -97,7 +107,7 @@ impl Ledger {
         }
         let base_bytes = if is_new { 0 } else { allocated(stat) };
         self.used.files += u64::from(is_new);
-        self.charges.insert(key, Charge { base_bytes, bytes: 0, is_new, removed: None });
+        self.charges.insert(key, Charge { base_bytes, bytes: 0, late_bytes: 0, is_new, removed: None });
     }
 
     /// Charges an inode with what it takes. `nodeid` is the inode as the guest knows it; it matters if the inode has
@@ -106,8 +116,10 @@ impl Ledger {
         let key = InodeKey::of(stat);
         let Some(charge) = self.charges.get_mut(&key) else { return };
         let bytes = allocated(stat).saturating_sub(charge.base_bytes);
+        let late_bytes = late(stat, bytes);
         self.used.bytes = self.used.bytes - charge.bytes + bytes;
-        charge.bytes = bytes;
+        self.late_bytes = self.late_bytes - charge.late_bytes + late_bytes;
+        (charge.bytes, charge.late_bytes) = (bytes, late_bytes);
         match (stat.stx_nlink, charge.removed) {
             (0, None) => {
                 let nodeid = nodeid();
@@ -134,6 +146,7 @@ impl Ledger {
     pub(super) fn remove(&mut self, key: InodeKey) {
         let Some(charge) = self.charges.remove(&key) else { return };
         self.used.bytes -= charge.bytes;
+        self.late_bytes -= charge.late_bytes;
         self.used.files -= u64::from(charge.is_new);
         if let Some(Some(nodeid)) = charge.removed {
             self.removed.remove(&nodeid);
@@ -178,4 +191,21 @@ impl Ledger {
 pub(super) fn allocated(stat: &Statx) -> u64 {
     // The unit of statx, whatever the file system's is.
     stat.stx_blocks.saturating_mul(512)
+}
+
+/// Returns what an inode that was charged with `bytes` may take later at most: blocks that find its data. ext4 finds
+/// four pieces without any, and then needs a leaf of a tree for every 340 pieces (of blocks of 4 KiB), or for half of
+/// that where leaves were split; each block of data can be a piece.
+fn late(stat: &Statx, bytes: u64) -> u64 {
+    const PIECES_WITHOUT_LEAF: u64 = 4;
+    /// Bytes of a piece in a leaf, and of the leaf's header.
+    const PIECE_LEN: u64 = 12;
+    let block = u64::from(stat.stx_blksize).clamp(1 << 10, 64 << 10);
+    if file_type(stat) != FileType::RegularFile || allocated(stat) <= PIECES_WITHOUT_LEAF * block {
+        return 0;
+    }
+    let pieces_of_leaf = (block - PIECE_LEN) / PIECE_LEN / 2;
+    let leaves = bytes.div_ceil(block).div_ceil(pieces_of_leaf).max(1);
+    let above = if leaves > PIECES_WITHOUT_LEAF { leaves.div_ceil(pieces_of_leaf) } else { 0 };
+    (leaves + above).saturating_mul(block)
 }

@@ -178,12 +178,12 @@ impl Passthrough {
 
         let outcome = serve();
 
-        let made = if was_there { None } else { made() };
         let mut ledger = quota.ledger();
-        if let Some(made) = &made {
-            ledger.remove(InodeKey::of(made));
-            ledger.admit(made, true);
-            ledger.charge(made, || None);
+        // Within the lock: whoever has found the name meanwhile may have written, and charged what that took.
+        if !was_there && let Some(made) = made() {
+            ledger.remove(InodeKey::of(&made));
+            ledger.admit(&made, true);
+            ledger.charge(&made, || None);
         }
         let mut removed: SmallVec<[InodeKey; 6]> = SmallVec::new();
         for stat in subjects.iter().filter_map(Subject::stat) {
@@ -203,7 +203,7 @@ impl Passthrough {
     /// Returns the inodes that a request may change. What cannot be found fails the request too.
     fn subjects(&self, request: &Changing<'_>, is_layered: bool) -> Subjects {
         let mut subjects = Subjects::new();
-        let inode = |nodeid: Option<NodeId>| self.inodes.get(nodeid?).ok().map(Subject::Inode);
+        let inode = |nodeid: Option<NodeId>| self.inode(nodeid?).ok().map(Subject::Inode);
         let file = |fh: Option<Handle>| self.handles.file(fh?).ok().map(Subject::File);
         let named = |nodeid: Option<NodeId>, name: Option<Name<'_>>| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

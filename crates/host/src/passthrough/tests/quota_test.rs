@@ -145,6 +145,30 @@ fn a_guest_can_add_the_quota_and_no_more_and_freed_space_is_usable_again() {
 }
 
 #[test]
+fn blocks_that_the_file_system_takes_when_it_writes_back_are_within_the_limit() {
+    each_place(None, |guest, dir| {
+        let before = taken(guest, dir);
+        // On ext4, each file takes a sixth block once its five pieces are on the disk.
+        for number in 0.. {
+            let (nodeid, fh) = file(guest, &format!("f{number}"));
+            let written = (0..5).map(|piece| guest.write(fh, piece << 20, &[1; 4096]));
+            let is_full = written.fold(false, |is_full, written| is_full | (written == Err(Errno::NOSPC)));
+            guest.release(nodeid, fh);
+            guest.forget(nodeid, 1);
+            if is_full {
+                break;
+            }
+        }
+        for entry in fs::read_dir(dir).unwrap() {
+            fs::File::open(entry.unwrap().path()).unwrap().sync_all().unwrap();
+        }
+        let added = taken(guest, dir) - before;
+        assert!(added <= LIMIT, "{added} bytes were added");
+        assert!(added >= LIMIT / 4 * 3, "{added} bytes were added");
+    });
+}
+
+#[test]
 fn what_was_there_before_does_not_count_and_its_growth_does() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::write(dir.path().join("old"), vec![1; LIMIT as usize * 2]).unwrap();
