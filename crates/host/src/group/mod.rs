@@ -9,8 +9,8 @@
 //! member stamps what other processes of the host change ([`host_watch`]). Whatever is written to the table is written
 //! to the copies of guests whose front ends map everything writable ([`table`], [`mirrors`]).
 //!
-//! Nothing here takes a lock of this process. Whatever a peer writes into the file is only compared, never used as an
-//! index.
+//! Nothing here takes a lock of this process, except to fill a mirror and to give it up. Whatever a peer writes into
+//! the file is only compared, never used as an index.
 
 mod area;
 mod error;
@@ -35,10 +35,7 @@ mod mirrors_test;
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU8, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering::SeqCst},
 };
 
 use rustix::fs::{OFlags, fstat};
@@ -90,16 +87,25 @@ struct Inner {
 struct ReservedMirror {
     number: usize,
     fd: OwnedFd,
-    /// [`RESERVED`], [`USED`] or [`RETURNED`].
-    state: AtomicU8,
+    /// Held while the mirror is filled, and while it is given up: what is given up must not be filled afterwards.
+    state: Mutex<MirrorState>,
 }
 
-/// Nobody has had the mirror.
-const RESERVED: u8 = 0;
-/// The front end may have it.
-const USED: u8 = 1;
-/// Nobody has had it, and others may reserve it.
-const RETURNED: u8 = 2;
+impl ReservedMirror {
+    fn state(&self) -> MutexGuard<'_, MirrorState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MirrorState {
+    /// Nobody has had the mirror.
+    Reserved,
+    /// The front end may have it.
+    Used,
+    /// The daemon has left the group.
+    GivenUp,
+}
 
 impl Group {
     /// Joins the group whose table is `file`, for a daemon that shares the directory or file `root`.
@@ -151,7 +157,7 @@ impl Group {
         let Some(MirrorFile { fd, .. }) = file.mirrors.into_iter().nth(number) else { return Ok(None) };
         // A store into a hole that finds the disk full would be lost.
         file::reserve_space(&fd, 0..self.table_len_bytes() as usize)?;
-        Ok(Some(mirror.get_or_init(|| ReservedMirror { number, fd, state: AtomicU8::new(RESERVED) }).fd.as_fd()))
+        Ok(Some(mirror.get_or_init(|| ReservedMirror { number, fd, state: MirrorState::Reserved.into() }).fd.as_fd()))
     }
 
     /// Returns a function that fills the mirror and has it written from then on; calls after the first do nothing. It
@@ -161,14 +167,13 @@ impl Group {
         move || {
             let Inner { table, area, record, mirror, .. } = &*inner;
             let Some(mirror) = mirror.get() else { return false };
-            match mirror.state.compare_exchange(RESERVED, USED, SeqCst, SeqCst) {
-                Ok(_) => {
-                    area.record(record.index, RecordWord::Mirror).store(mirror.number as u64 + 1, SeqCst);
-                    table.mirrors().start(mirror.number, table.master());
-                    true
-                }
-                Err(state) => state == USED,
+            let mut state = mirror.state();
+            if *state == MirrorState::Reserved {
+                area.record(record.index, RecordWord::Mirror).store(mirror.number as u64 + 1, SeqCst);
+                table.mirrors().start(mirror.number, table.master());
+                *state = MirrorState::Used;
             }
+            *state == MirrorState::Used
         }
     }
 
@@ -288,13 +293,13 @@ impl Drop for Group {
         heat::orphan(table, area, record.index);
         // Another member takes over, and lacks nothing: it has been sent the same changes.
         self.inner.host_watch.withdraw(&self.inner);
-        if let Some(mirror) = mirror.get()
-            && mirror.state.compare_exchange(RESERVED, RETURNED, SeqCst, SeqCst) == Err(USED)
-        {
-            // The thread that offers it may not have come so far.
-            area.record(record.index, RecordWord::Mirror).store(mirror.number as u64 + 1, SeqCst);
+        // Waits while the thread that offers the mirror fills it.
+        let mut state = mirror.get().map(ReservedMirror::state);
+        if let Some(state) = &mut state {
+            **state = MirrorState::GivenUp;
         }
         members::give_up_mirror(table, area, record.index);
+        drop(state);
         members::sign_off(file, area, record);
     }
 }
