@@ -35,6 +35,10 @@ pub(super) struct Relay {
     asked: VecDeque<(u32, Asker)>,
     /// Requests of the front end that have no reply yet.
     unanswered: VecDeque<Message>,
+    /// The last request of the front end that this supervisor does not know. A later daemon may, and reply to it.
+    unknown: Option<u32>,
+    /// The daemon has sent a reply that nobody had asked for, and the log says so.
+    has_sent_unasked: bool,
     /// Replies to the supervisor.
     answers: Vec<Message>,
     /// The rings are being stopped for an upgrade that was given up. Requests of the front end wait until the daemon
@@ -65,6 +69,8 @@ impl Relay {
             setup: Setup::default(),
             asked: VecDeque::new(),
             unanswered: VecDeque::new(),
+            unknown: None,
+            has_sent_unasked: false,
             answers: Vec::new(),
             is_stopping: false,
         })
@@ -89,6 +95,7 @@ impl Relay {
                 self.setup.observe(&message);
                 self.note_asked(message.number(), Asker::FrontEnd)?;
                 self.note_unanswered(&message)?;
+                self.unknown = self.setup.unrecorded().filter(|&number| number == message.number());
             }
             if self.daemon.send(&message).is_err() {
                 return Ok(Passed::Ended);
@@ -97,7 +104,9 @@ impl Relay {
         Ok(Passed::GoesOn)
     }
 
-    /// Passes on what the daemon has sent, as long as the front end takes it.
+    /// Passes on what the daemon has sent, as long as the front end takes it. Replies that nobody has asked for are
+    /// dropped: they would fill the socket of a front end that does not read, and the supervisor would see none of
+    /// those that it has asked for.
     pub(super) fn pass_replies(&mut self) -> io::Result<Passed> {
         for _ in 0..MESSAGES_AT_ONCE {
             if self.front_end.has_unsent() {
@@ -110,8 +119,8 @@ impl Relay {
             };
             match self.asker(message.number()) {
                 Some(Asker::Supervisor) => self.answers.push(message),
+                _ if !self.note_answered(message.number()) => self.note_unasked(message.number()),
                 asker => {
-                    self.note_answered(message.number());
                     if asker.is_some() && message.number() == request::GET_VRING_BASE {
                         self.observe_base(&message);
                     }
@@ -228,10 +237,18 @@ impl Relay {
         Ok(())
     }
 
-    /// Notes that the front end has a reply. Replies to requests of one number come in their order.
-    fn note_answered(&mut self, number: u32) {
-        if let Some(place) = self.unanswered.iter().position(|asked| asked.number() == number) {
-            self.unanswered.remove(place);
+    /// Notes that the front end gets a reply, and returns whether it waits for one. Replies to requests of one number
+    /// come in their order.
+    fn note_answered(&mut self, number: u32) -> bool {
+        match self.unanswered.iter().position(|asked| asked.number() == number) {
+            Some(place) => self.unanswered.remove(place).is_some(),
+            None => self.unknown.take_if(|unknown| *unknown == number).is_some(),
+        }
+    }
+
+    fn note_unasked(&mut self, number: u32) {
+        if !std::mem::replace(&mut self.has_sent_unasked, true) {
+            tracing::warn!(number, "the daemon sends replies that nobody has asked for: they are dropped");
         }
     }
 
@@ -258,3 +275,7 @@ impl Relay {
         Some(self.asked.remove(place)?.1)
     }
 }
+
+#[cfg(test)]
+#[path = "relay_test.rs"]
+mod relay_test;

@@ -164,6 +164,11 @@ impl Setup {
         self.unrecorded.map(|number| format!("the front end has sent request {number}, which an upgrade cannot repeat"))
     }
 
+    /// Returns the last request that is not known here.
+    pub(super) fn unrecorded(&self) -> Option<u32> {
+        self.unrecorded
+    }
+
     /// Returns the features in use: of the device, and of the protocol.
     pub(super) fn features(&self) -> (u64, u64) {
         (self.features.unwrap_or(0), self.protocol_features.unwrap_or(0))

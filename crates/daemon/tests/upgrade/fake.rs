@@ -148,7 +148,7 @@ impl Fake {
             request::SET_VRING_KICK if self.is("slow-stop") && self.place.join("stopping").exists() => {
                 fs::write(self.place.join("restarted"), "").unwrap();
             }
-            request::SET_VRING_ENABLE if self.is("flood") => flood_front_end(stream.try_clone().unwrap()),
+            request::SET_VRING_ENABLE if self.is("flood") => flood_front_end(stream),
             _ => {}
         }
     }
@@ -180,10 +180,12 @@ fn flood(control: &Control) {
     }
 }
 
-/// Sends replies that nobody has asked for, for as long as they are taken.
-fn flood_front_end(mut stream: UnixStream) {
-    thread::spawn(move || {
-        let reply = [header(request::GET_CONFIG, VERSION | REPLY, 4096), vec![0; 4096]].concat();
-        while stream.write_all(&reply).is_ok() {}
-    });
+/// Sends replies that nobody has asked for: more than sockets hold before any reply that was asked for, and then for as
+/// long as they are taken.
+fn flood_front_end(stream: &mut UnixStream) {
+    const AT_FIRST: usize = 1000;
+    let reply = [header(request::GET_CONFIG, VERSION | REPLY, 4096), vec![0; 4096]].concat();
+    (0..AT_FIRST).for_each(|_| stream.write_all(&reply).unwrap());
+    let mut stream = stream.try_clone().unwrap();
+    thread::spawn(move || while stream.write_all(&reply).is_ok() {});
 }
