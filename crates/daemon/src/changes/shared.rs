@@ -46,6 +46,8 @@ use crate::{
 const PREFIX: &[u8] = b"observer.";
 /// The longest greeting that is read.
 const GREETING_MAX: usize = 128;
+/// Pause before accepting again after a failure, of descriptors for example.
+const ACCEPT_AGAIN_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// How long to wait for others before this daemon opens a source of its own.
@@ -207,11 +209,18 @@ impl Sharing {
         let accepting = self.listener.try_clone()?;
         let Self { listener, source, greeting } = self;
         let give = move || {
-            // Ends with an error once the listener is shut down.
-            while let Ok((stream, _)) = accepting.accept() {
-                match is_own_user(&stream) {
-                    Ok(true) => {}
-                    _ => continue,
+            loop {
+                let stream = match accepting.accept() {
+                    Ok((stream, _)) => stream,
+                    Err(error) if is_passing(&error) => {
+                        let _ = poll(&mut [], Some(&ACCEPT_AGAIN_AFTER));
+                        continue;
+                    }
+                    // The listener is shut down.
+                    Err(_) => break,
+                };
+                if !is_own_user(&stream).unwrap_or(false) {
+                    continue;
                 }
                 // Never waits: an empty connection has room for a greeting.
                 let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -225,6 +234,12 @@ impl Sharing {
         let thread = thread::Builder::new().name("observer".into()).spawn(give)?;
         Ok(Giving { listener, thread: Some(thread) })
     }
+}
+
+/// Returns whether accepting may succeed later: this process or the host has run out of something.
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::CONNABORTED, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|errno| passing.contains(&errno))
 }
 
 impl Drop for Giving {

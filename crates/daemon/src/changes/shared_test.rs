@@ -9,7 +9,7 @@ use std::{
 use rustix::{
     fs::{fcntl_getfl, fcntl_setfl},
     net::{bind, listen},
-    process::{Uid, geteuid},
+    process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit},
     thread::set_thread_res_uid,
 };
 use tempfile::TempDir;
@@ -115,6 +115,74 @@ fn members_that_hang_are_waited_for_until_the_deadline() {
     thread::spawn(move || listener.incoming().for_each(|stream| _ = send.send(stream)));
     assert!(!place.joins(SHORT));
     drop(accepted);
+}
+
+#[test]
+fn a_member_that_dies_at_any_step_is_passed_over_and_leaves_nothing() {
+    for step in 0..5 {
+        let place = Place::new();
+        let path = place.at("observer.2.2");
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // 0. It does not listen yet.
+        let mut listening = (step > 0).then(|| socket.try_clone().unwrap());
+        drop(socket);
+        let joined = thread::scope(|scope| {
+            if let Some(socket) = listening.take() {
+                listen(&socket, 1).unwrap();
+                let (source, greeting) = (place.source(), place.greeting());
+                scope.spawn(move || {
+                    poll(&mut [PollFd::new(&socket, PollFlags::IN)], None).unwrap();
+                    let listener = UnixListener::from(socket);
+                    // 1. A daemon waits for it. 2. It has accepted. 3. The descriptor is missing. 4. All is said.
+                    let stream = (step > 1).then(|| listener.accept().unwrap().0);
+                    let sources = [source.as_fd()];
+                    if let Some(stream) = stream.filter(|_| step > 2) {
+                        let sources = if step > 3 { &sources[..] } else { &[] };
+                        send_once(stream.as_fd(), greeting.as_bytes(), sources, SendFlags::NOSIGNAL).unwrap();
+                    }
+                });
+            }
+            place.joins(LIMITS)
+        });
+        assert_eq!(joined, step == 4, "step {step}");
+        // The socket of the last one was not dead yet when it was asked.
+        place.joins(LIMITS);
+        assert!(!path.exists(), "step {step}");
+    }
+}
+
+/// A member accepts nobody for want of descriptors, and answers later. In a process of its own, which has the limit.
+#[test]
+#[ignore = "a_member_that_was_out_of_descriptors_answers starts it"]
+fn case_of_a_member_without_descriptors() {
+    let place = Place::new();
+    let _member = place.member();
+    let waiting = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    let last = fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(last + 1), ..before }).unwrap();
+    let taken: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+    connect(&waiting, &SocketAddrUnix::new(place.at("observer.1.1")).unwrap()).unwrap();
+    // It has been let in by the kernel, and not by the member.
+    let ready = poll(&mut [PollFd::new(&waiting, PollFlags::IN)], Some(&ACCEPT_AGAIN_AFTER)).unwrap();
+    assert_eq!(ready, 0);
+    drop(taken);
+    setrlimit(Resource::Nofile, before).unwrap();
+    poll(&mut [PollFd::new(&waiting, PollFlags::IN)], None).unwrap();
+    let mut greeting = [0; GREETING_MAX];
+    let (len, descriptors) = receive_packet(waiting.as_fd(), &mut greeting).unwrap();
+    assert_eq!((&greeting[..len], descriptors.len()), (place.greeting().as_bytes(), 1));
+}
+
+#[test]
+fn a_member_that_was_out_of_descriptors_answers() {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let case = format!("{module}::case_of_a_member_without_descriptors");
+    let output = process::Command::new(std::env::current_exe().unwrap()).args(["--ignored", "--exact", &case]).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]

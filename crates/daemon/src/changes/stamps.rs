@@ -133,9 +133,7 @@ impl Stamps {
             .numbers
             .open(handle, OFlags::PATH)
             .and_then(|fd| statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::NLINK));
-        // Of a name that is gone, any that is left is another one.
-        let own = if change.kind == ChangeKind::Deleted { 0 } else { 1 };
-        links.is_ok_and(|stat| stat.stx_nlink > own)
+        may_have_other_names(links.map(|stat| stat.stx_nlink), change.kind)
     }
 
     /// Returns how long ago the inode changed last, or `None` if it is gone.
@@ -148,6 +146,17 @@ impl Stamps {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
         // A clock that was set back says nothing.
         now.checked_sub(changed)
+    }
+}
+
+/// Returns whether a file with so many links may have another name than the one that has changed. In doubt it may: a
+/// process that is out of descriptors cannot look.
+fn may_have_other_names(links: Result<u32, Errno>, kind: ChangeKind<'_>) -> bool {
+    // Of a name that is gone, any that is left is another one.
+    let own = if kind == ChangeKind::Deleted { 0 } else { 1 };
+    match links {
+        Ok(links) => links > own,
+        Err(errno) => errno != Errno::STALE,
     }
 }
 
@@ -167,4 +176,27 @@ fn objects<'a>(change: &Change<'a>) -> [Option<Object<'a>>; 3] {
         _ => change.place.map(|place| place.parent),
     };
     [directory, to, change.object]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_looked_at_may_have_another_name() {
+        use ChangeKind::{Deleted, Modified};
+        let cases = [
+            (Ok(1), Modified, false),
+            (Ok(2), Modified, true),
+            (Ok(0), Deleted, false),
+            (Ok(1), Deleted, true),
+            (Err(Errno::STALE), Modified, false),
+            (Err(Errno::MFILE), Modified, true),
+            (Err(Errno::NFILE), Deleted, true),
+            (Err(Errno::NOMEM), Modified, true),
+        ];
+        for (links, kind, expected) in cases {
+            assert_eq!(may_have_other_names(links, kind), expected, "{links:?}, {kind:?}");
+        }
+    }
 }

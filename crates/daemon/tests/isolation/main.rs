@@ -1,7 +1,9 @@
 //! The process that serves: what it sees, what it may do, and how it ends.
 
+mod descriptors;
 mod devices;
 mod filter;
+mod full_disk;
 #[path = "../launch/mod.rs"]
 mod launch;
 
