@@ -4,6 +4,14 @@ use std::{
     collections::HashMap,
     fs,
     ops::{Add, AddAssign},
+    os::fd::OwnedFd,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
 };
 
 /// What some processes use.
@@ -62,6 +70,18 @@ pub(super) fn tree(root: u32) -> Vec<Process> {
     found
 }
 
+/// Waits until all of these have ended, but for each no longer than `limit`.
+pub(super) fn wait_for_ends(processes: &[Watched], limit: Duration) {
+    let limit = Timespec::try_from(limit).ok();
+    for Watched(fd) in processes {
+        while poll(&mut [PollFd::new(fd, PollFlags::IN)], limit.as_ref()) == Err(Errno::INTR) {}
+    }
+}
+
+/// A process whose end is waited for, whoever is its parent.
+#[derive(Debug)]
+pub(super) struct Watched(OwnedFd);
+
 /// A process and its parent, unless it has ended.
 fn read(pid: i32) -> Option<(Process, i32)> {
     // The name is in parentheses and may hold anything; then come the state and the parent.
@@ -74,6 +94,11 @@ fn read(pid: i32) -> Option<(Process, i32)> {
 }
 
 impl Process {
+    /// Returns what tells its end, unless it has ended.
+    pub(super) fn watch(&self) -> Option<Watched> {
+        pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok().map(Watched)
+    }
+
     /// What it uses; nothing if it has ended meanwhile.
     pub(super) fn usage(&self) -> Usage {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();

@@ -17,7 +17,7 @@ use rustix::{
 
 use super::{
     load::{self, IS_CUT_OFF, IS_WRONG, PROGRESS, WRONG},
-    processes::{self, Usage},
+    processes::{self, Process, Usage},
 };
 use crate::guest::INSIDE;
 
@@ -320,12 +320,12 @@ impl Rig {
             }
         }
         for child in [&mut self.load, &mut self.front_end] {
-            end(child);
+            end_all(child);
         }
         if self.kind == Kind::Mount {
             let _ = unmount(self.dir.join("at"), UnmountFlags::DETACH);
         }
-        end(&mut self.daemon);
+        end_all(&mut self.daemon);
     }
 
     /// A file for the messages of a part.
@@ -358,6 +358,14 @@ fn end(child: &mut Option<Child>) {
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+/// As [`end`], and waits for the ends of the processes that the child has started: they follow it, a moment later.
+fn end_all(child: &mut Option<Child>) {
+    let root = child.as_ref().map(|child| processes::tree(child.id())).unwrap_or_default();
+    let tree: Vec<_> = root.iter().filter_map(Process::watch).collect();
+    end(child);
+    processes::wait_for_ends(&tree, PATIENCE);
 }
 
 fn is_mounted(at: &Path) -> bool {

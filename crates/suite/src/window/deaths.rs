@@ -45,9 +45,8 @@ pub(super) fn beat() -> anyhow::Result<()> {
     tools::count(Path::new("/share/file"), COUNTER, u64::MAX).map(drop)
 }
 
-/// What begins the name of QEMU, and what only its command line has.
+/// What begins the name of QEMU.
 const VMM: &str = "qemu-system";
-const DEVICE: &str = "vhost-user-test-device-pci";
 
 /// Boots a guest that counts in a mapping, and meanwhile does `work` with the file, the processes of the daemon and the
 /// machine. Then the machine is killed, since the guest counts forever.
@@ -60,12 +59,16 @@ fn while_it_beats(
     File::create(&file)?.set_len(FILE_LEN)?;
     thread::scope(|scope| {
         let guest = scope.spawn(|| machine.inside(vec![machine.share(share, "/share")], &["beat"]));
-        let result = tools::watch(&file, COUNTER, BEATS, PATIENCE).and_then(|_| {
+        let beats = tools::watch(&file, COUNTER, BEATS, PATIENCE);
+        // While there is a daemon.
+        let run = run_of(share);
+        let result = beats.and_then(|_| {
+            let run = run.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
             let daemons = descendants("transomd", &share.to_string_lossy())?;
-            ensure!(!daemons.is_empty(), "there is no daemon");
-            work(&file, &daemons, *descendants(VMM, DEVICE)?.first().context("there is no machine")?)
+            work(&file, &daemons, *descendants(VMM, run)?.first().context("there is no machine")?)
         });
-        for vmm in descendants(VMM, DEVICE)? {
+        // Without a daemon there is no machine either, or it has not got as far as its job.
+        for vmm in run.iter().flat_map(|run| descendants(VMM, run)).flatten() {
             let _ = kill_process(vmm, Signal::KILL);
         }
         let ended = guest.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
@@ -73,6 +76,17 @@ fn while_it_beats(
         ensure!(ended.is_err(), "the guest ended by itself");
         Ok(Verdict::passed(None))
     })
+}
+
+/// The directory of the run whose daemon serves `share`. The command line of the run's machine names it too; other
+/// machines with the same devices run at the same time.
+fn run_of(share: &Path) -> anyhow::Result<String> {
+    let daemon = *descendants("transomd", &share.to_string_lossy())?.first().context("there is no daemon")?;
+    let line = fs::read(format!("/proc/{}/cmdline", daemon.as_raw_nonzero()))?;
+    let line = String::from_utf8_lossy(&line);
+    let socket = line.split('\0').skip_while(|word| *word != "--metrics-socket").nth(1);
+    let run = Path::new(socket.context("a daemon without metrics")?).parent();
+    Ok(format!("{}/", run.context("a socket without a directory")?.display()))
 }
 
 /// The processes started by this one, or by one of its children, with both in their command lines.
@@ -111,4 +125,49 @@ fn wait_for_end(pid: Pid) -> anyhow::Result<()> {
         thread::sleep(BETWEEN_LOOKS);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::process::CommandExt as _,
+        process::{Child, Command},
+    };
+
+    use rustix::process::kill_process_group;
+
+    use super::*;
+
+    /// A process with these words in its command line, until it is dropped.
+    struct Stand(Child);
+
+    impl Stand {
+        fn with(words: &[&str]) -> Self {
+            let mut command = Command::new("sh");
+            Self(command.args(["-c", "sleep 600; :"]).args(words).process_group(0).spawn().unwrap())
+        }
+    }
+
+    impl Drop for Stand {
+        fn drop(&mut self) {
+            let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn the_machine_of_a_share_is_told_from_others_that_run_at_the_same_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = |number: u32| dir.path().join(format!("share{number}"));
+        let run = |number: u32| dir.path().join(format!("run{number}")).display().to_string();
+        let mut stands = Vec::new();
+        for number in [1, 2, 12] {
+            let (share, metrics) = (share(number).display().to_string(), format!("{}/share0.metrics", run(number)));
+            stands.push(Stand::with(&["transomd", "--shared-dir", &share, "--metrics-socket", &metrics]));
+            stands.push(Stand::with(&["qemu-system-x86_64", "-initrd", &format!("{}/initramfs.cpio", run(number))]));
+        }
+        let run = run_of(&share(2)).unwrap();
+        assert_eq!(descendants(VMM, &run).unwrap(), [Pid::from_child(&stands[3].0)]);
+        assert!(run_of(&share(3)).is_err());
+    }
 }
