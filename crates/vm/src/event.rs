@@ -4,6 +4,7 @@ use std::io;
 
 use crate::{
     keep::shares::Asked,
+    machine::ports::PlugError,
     protocol::{FromGuest, Stream},
 };
 
@@ -24,6 +25,8 @@ pub(crate) enum Event {
     },
     /// Somebody adds a share to a machine that is kept, or removes one.
     Share(Asked),
+    /// What came of the plug of a share, by the number of its daemon.
+    Plugged(usize, Result<(), PlugError>),
     /// Something is to be done about such a share.
     ShareTime,
     DaemonEnded(usize),

@@ -8,6 +8,7 @@ use std::{
     ffi::OsString,
     fmt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -69,7 +70,7 @@ pub(crate) struct Machine {
     /// What the machine gets once its agent waits.
     late: Option<Late>,
     /// The connection to QEMU of a machine that can get shares while it runs.
-    monitored: Option<Monitored>,
+    monitored: Option<Arc<Mutex<Monitored>>>,
     /// The tags of the shares in its ports.
     ports: [Option<String>; SHARES_MAX],
     /// The daemons of shares that it has got while it ran, by number. Numbers go on after those of `daemons`.
@@ -147,6 +148,7 @@ impl Machine {
                 (started, waiting.ready(patience).ok())
             }
         };
+        let monitored = monitored.map(|monitored| Arc::new(Mutex::new(monitored)));
         Ok(Self { initramfs_bytes, monitored, ..Self::new(started, daemons, vmm.name(), &boot) })
     }
 
@@ -228,7 +230,7 @@ impl Machine {
         for (port, point) in self.ports.iter_mut().zip(points) {
             *port = Some(point.tag);
         }
-        self.monitored = Some(monitored);
+        self.monitored = Some(Arc::new(Mutex::new(monitored)));
         Ok(saved.err().map(|error| format!("no snapshot of the booted machine is kept: {error}")))
     }
 

@@ -253,6 +253,7 @@ impl<'a> Session<'a> {
             Event::Signal(SIGWINCH) => self.send(&ToGuest::Resize(terminal::size())),
             Event::Signal(number) => self.signal(number)?,
             Event::Share(asked) => self.change_share(asked, machine),
+            Event::Plugged(daemon, outcome) => self.plugged(daemon, outcome, machine),
             Event::ShareTime => {}
             Event::Stop { is_forced: true } => return Err(Error::Forced),
             Event::Stop { is_forced: false } => self.send(&ToGuest::Finish),

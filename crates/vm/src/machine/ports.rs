@@ -1,9 +1,20 @@
 //! Ports for devices that a machine gets while it runs: shares are plugged in and out.
+//!
+//! QEMU answers a plug once it has talked to the daemon. So that takes as long as the daemon does, and happens in a
+//! thread of its own ([`Plug`]), which has QEMU for itself meanwhile.
 
-use std::io;
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+};
 
 use super::Machine;
-use crate::{Error, GuestSpec, Result, Share, daemon::Daemon, qmp, snapshot::SHARES_MAX};
+use crate::{
+    Error, GuestSpec, Result, Share, SharePoint,
+    daemon::Daemon,
+    qmp,
+    snapshot::{Monitored, SHARES_MAX},
+};
 
 /// A share in a port.
 #[derive(Clone, Debug)]
@@ -14,38 +25,94 @@ pub(crate) struct Plugged {
     pub(crate) port: usize,
 }
 
+/// A share that is about to be plugged in.
+#[derive(Debug)]
+pub(crate) struct Plug {
+    monitored: Arc<Mutex<Monitored>>,
+    point: SharePoint,
+    port: usize,
+}
+
+/// A share that could not be plugged in.
+#[derive(Debug)]
+pub(crate) struct PlugError {
+    pub(crate) source: io::Error,
+    /// QEMU has nothing of it.
+    is_port_free: bool,
+}
+
+impl Plug {
+    /// Plugs the share in. Blocks until QEMU has answered, which it does once the daemon has.
+    pub(crate) fn run(self) -> std::result::Result<(), PlugError> {
+        let mut monitored = self.monitored.lock().unwrap_or_else(PoisonError::into_inner);
+        monitored.plug(&self.point, self.port).map_err(|source| {
+            // What was made of it would be in the way of the next one.
+            PlugError { source, is_port_free: monitored.forget(self.port).is_ok() }
+        })
+    }
+}
+
 /// What is left of a share that is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remains {
+    /// Nobody knows: QEMU is busy with another share.
+    Unknown,
     Device,
     Daemon,
     Nothing,
 }
 
 impl Machine {
-    /// Starts the daemon of `share` and plugs its device in. The guest has to mount it.
+    /// Starts the daemon of `share`, and takes a port for its device. It is to be plugged in, and then the guest has to
+    /// mount it.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no port, if the daemon cannot start, or if QEMU refuses the device.
-    pub(crate) fn plug(&mut self, spec: &GuestSpec, share: &Share) -> Result<Plugged> {
+    /// Returns an error if there is no port, or if the daemon cannot start.
+    pub(crate) fn prepare_plug(&mut self, spec: &GuestSpec, share: &Share) -> Result<(Plugged, Plug)> {
         let port = self.free_port()?;
-        let Some(monitored) = &mut self.monitored else {
+        let Some(monitored) = &self.monitored else {
             return Err(Error::Usage("shares cannot be added to it: it has no connection for that".into()));
         };
         let number = self.daemons.len() + self.late_shares;
         self.late_shares += 1;
         let tag = format!("late{}", self.late_shares);
         let daemon = Daemon::start(spec, share, &tag, &self.dir, &[])?;
-        if let Err(error) = monitored.plug(&daemon.point, port) {
-            // What was made of it would be in the way of the next one.
-            let _ = monitored.forget(port);
-            daemon.abandon();
-            return Err(Error::io("cannot plug the share in")(error));
-        }
+        let plug = Plug { monitored: Arc::clone(monitored), point: daemon.point.clone(), port };
         self.late_daemons.insert(number, daemon);
         self.ports[port] = Some(tag.clone());
-        Ok(Plugged { tag, daemon: number, port })
+        Ok((Plugged { tag, daemon: number, port }, plug))
+    }
+
+    /// Checks a share that was plugged in, or not: without its daemon it is of no use.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the guest cannot mount it. Nothing of it is left but, perhaps, its device.
+    pub(crate) fn plugged(&mut self, plugged: &Plugged, outcome: std::result::Result<(), PlugError>) -> Result<()> {
+        let error = match outcome {
+            Ok(()) => match self.late_daemons.get_mut(&plugged.daemon).map(|daemon| daemon.process.ended()) {
+                Some(None) => return Ok(()),
+                _ => self.daemon_died(plugged.daemon),
+            },
+            Err(PlugError { source, is_port_free }) => {
+                if is_port_free {
+                    self.ports[plugged.port] = None;
+                }
+                Error::io("cannot plug the share in")(source)
+            }
+        };
+        self.abandon(plugged);
+        Err(error)
+    }
+
+    /// Returns the connection to QEMU, unless a share is being plugged in, or the machine has no connection.
+    fn idle_monitor(&self) -> Option<MutexGuard<'_, Monitored>> {
+        match self.monitored.as_ref()?.try_lock() {
+            Ok(monitored) => Some(monitored),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Returns a port without a share. The guest may have released an abandoned device meanwhile.
@@ -57,7 +124,8 @@ impl Machine {
             if self.daemons.iter().chain(self.late_daemons.values()).any(has_daemon) {
                 continue;
             }
-            if self.monitored.as_mut().is_some_and(|monitored| monitored.forget(port).is_ok()) {
+            let is_forgotten = self.idle_monitor().is_some_and(|mut monitored| monitored.forget(port).is_ok());
+            if is_forgotten {
                 self.ports[port] = None;
                 return Ok(port);
             }
@@ -78,8 +146,13 @@ impl Machine {
     /// Returns an error if QEMU does not answer.
     pub(crate) fn release(&mut self, plugged: &Plugged) -> io::Result<Remains> {
         if self.ports[plugged.port].as_ref() == Some(&plugged.tag) {
-            let Some(monitored) = &mut self.monitored else { return Ok(Remains::Nothing) };
-            match monitored.forget(plugged.port) {
+            if self.monitored.is_none() {
+                return Ok(Remains::Nothing);
+            }
+            let Some(mut monitored) = self.idle_monitor() else { return Ok(Remains::Unknown) };
+            let forgotten = monitored.forget(plugged.port);
+            drop(monitored);
+            match forgotten {
                 Ok(()) => self.ports[plugged.port] = None,
                 // The device is still there.
                 Err(error) if error.kind() == qmp::REFUSED => return Ok(Remains::Device),

@@ -1,26 +1,28 @@
 //! Shares that are added to and taken from a machine that stays.
 //!
-//! The host's part of a change is done at once; then the guest mounts or unmounts, and says so. Nothing waits for it:
-//! a change whose deadline passes is answered with an error, and others are made meanwhile. What the guest says later
-//! still counts. A share that is unmounted is [released](Release) step by step: QEMU forgets its device once the guest
-//! has switched it off, and its daemon ends.
+//! QEMU gets the share first, which takes as long as the daemon does; then the guest mounts or unmounts, and says so.
+//! Nothing waits for them: a change whose deadline passes is answered with an error, and others are made meanwhile.
+//! What the guest says later still counts. A share that is unmounted is [released](Release) step by step: QEMU forgets
+//! its device once the guest has switched it off, and its daemon ends.
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
 use super::{Session, watch_daemon};
 use crate::{
     Error, Result, Share,
+    event::Event,
     keep::{
         SharedDirectory,
         shares::{Asked, Change, ShareChanged},
     },
     machine::{
         Machine,
-        ports::{Plugged, Remains},
+        ports::{Plug, PlugError, Plugged, Remains},
     },
     mount_points,
     protocol::{Mount, ShareChange, ToGuest},
@@ -47,6 +49,8 @@ pub(crate) struct Published {
 #[derive(Debug, Default)]
 pub(super) struct LateShares {
     added: Vec<(Share, Plugged)>,
+    /// Shares that QEMU is about to get.
+    plugging: Vec<(Share, Plugged, Asked)>,
     /// Changes that the guest makes.
     pending: Vec<Pending>,
     /// Shares that the guest has no longer.
@@ -54,6 +58,12 @@ pub(super) struct LateShares {
     /// The number of the last change.
     last: u64,
     published: SharedDirectories,
+}
+
+/// What is next of a change.
+enum Begun {
+    Plug((Share, Plugged, Plug)),
+    Change((Kind, Share, Plugged, ShareChange)),
 }
 
 /// A change that the guest makes.
@@ -114,14 +124,50 @@ impl LateShares {
 impl Session<'_> {
     /// Begins a change, or answers that it cannot be made.
     pub(super) fn change_share(&mut self, asked: Asked, machine: &mut Machine) {
-        match self.begin_change(&asked, machine) {
-            Ok((kind, share, plugged, change)) => {
+        let begun = match &asked.change {
+            Change::Add { share, writable } => self.begin_to_add(share, writable, machine).map(Begun::Plug),
+            Change::Remove { path, is_forced } => self.begin_to_remove(path, *is_forced).map(Begun::Change),
+        };
+        match begun {
+            Ok(Begun::Plug((share, plugged, plug))) => {
+                let (sender, daemon) = (self.sender.clone(), plugged.daemon);
+                self.late_shares.plugging.push((share, plugged, asked));
+                self.publish();
+                // Without a session the machine has ended.
+                thread::spawn(move || drop(sender.send(Event::Plugged(daemon, plug.run()))));
+            }
+            Ok(Begun::Change((kind, share, plugged, change))) => {
                 let until = Instant::now().checked_add(asked.timeout);
                 self.ask_guest(Pending { number: 0, kind, share, plugged, asked: Some(asked), until }, change);
             }
-            // The caller may have gone.
-            Err(error) => drop(asked.answer.send(Err(error.to_string()))),
+            Err(error) => answer(Some(asked), Err(error.to_string())),
         }
+    }
+
+    /// QEMU has got a share, or not. The guest is asked to mount it.
+    pub(super) fn plugged(
+        &mut self,
+        daemon: usize,
+        outcome: std::result::Result<(), PlugError>,
+        machine: &mut Machine,
+    ) {
+        let plugging = &mut self.late_shares.plugging;
+        let Some(at) = plugging.iter().position(|(_, plugged, _)| plugged.daemon == daemon) else { return };
+        let (share, plugged, asked) = plugging.remove(at);
+        if let Err(error) = machine.plugged(&plugged, outcome) {
+            self.publish();
+            return answer(Some(asked), Err(error.to_string()));
+        }
+        let mount = Mount {
+            tag: plugged.tag.clone(),
+            layer_tag: None,
+            path: share.guest.clone().into(),
+            is_read_only: share.is_read_only,
+            options: String::new(),
+        };
+        let change = ShareChange::Mount { mount, port: plugged.port };
+        let until = Instant::now().checked_add(asked.timeout);
+        self.ask_guest(Pending { number: 0, kind: Kind::Add, share, plugged, asked: Some(asked), until }, change);
     }
 
     fn ask_guest(&mut self, pending: Pending, change: ShareChange) {
@@ -132,57 +178,43 @@ impl Session<'_> {
         self.send(&ToGuest::Share { number, change });
     }
 
-    fn begin_change(&mut self, asked: &Asked, machine: &mut Machine) -> Result<(Kind, Share, Plugged, ShareChange)> {
-        match &asked.change {
-            Change::Add { share, writable } => {
-                let share = share.clone();
-                if self.writable().iter().any(|directory| !writable.contains(directory)) {
-                    return Err(Error::Usage("another share was added at the same time; try again".into()));
-                }
-                self.check_place(&share)?;
-                let plugged = machine.plug(self.spec, &share)?;
-                let pidfd = machine.late_daemons[&plugged.daemon].process.pidfd().try_clone_to_owned();
-                watch_daemon(pidfd.map_err(Error::io("cannot watch the daemon"))?, plugged.daemon, self.sender.clone());
-                let mount = Mount {
-                    tag: plugged.tag.clone(),
-                    layer_tag: None,
-                    path: share.guest.clone().into(),
-                    is_read_only: share.is_read_only,
-                    options: String::new(),
-                };
-                let change = ShareChange::Mount { mount, port: plugged.port };
-                Ok((Kind::Add, share, plugged, change))
-            }
-            Change::Remove { path, is_forced } => {
-                let is_it = |(share, _): &&(Share, Plugged)| share.guest == *path;
-                let Some((share, plugged)) = self.late_shares.added.iter().find(is_it).cloned() else {
-                    return Err(Error::Usage(match self.spec.shares.iter().any(|share| share.guest == *path) {
-                        true => format!("the share at {path:?} was there at its start, and stays until it stops"),
-                        false => format!("no share is mounted at {path:?}: `transom ps` lists them"),
-                    }));
-                };
-                let kind = Kind::Remove { is_forced: *is_forced };
-                let is_same = |pending: &Pending| pending.plugged.tag == plugged.tag;
-                if self
-                    .late_shares
-                    .pending
-                    .iter()
-                    .any(|pending| is_same(pending) && (!is_forced || pending.kind == kind))
-                {
-                    return Err(Error::Usage(format!(
-                        "the share at {path:?} is being removed already; --force does not wait for the guest"
-                    )));
-                }
-                if let Some(inner) = self.guests().find(|other| other != path && other.starts_with(path)) {
-                    return Err(Error::Usage(format!(
-                        "another share is mounted in it, at {inner:?}; remove that first"
-                    )));
-                }
-                let (port, is_forced) = (plugged.port, *is_forced);
-                let change = ShareChange::Unmount { tag: plugged.tag.clone(), port, is_forced };
-                Ok((kind, share, plugged, change))
-            }
+    fn begin_to_add(
+        &mut self,
+        share: &Share,
+        writable: &[PathBuf],
+        machine: &mut Machine,
+    ) -> Result<(Share, Plugged, Plug)> {
+        if self.writable().iter().any(|directory| !writable.contains(directory)) {
+            return Err(Error::Usage("another share was added at the same time; try again".into()));
         }
+        self.check_place(share)?;
+        let (plugged, plug) = machine.prepare_plug(self.spec, share)?;
+        let pidfd = machine.late_daemons[&plugged.daemon].process.pidfd().try_clone_to_owned();
+        watch_daemon(pidfd.map_err(Error::io("cannot watch the daemon"))?, plugged.daemon, self.sender.clone());
+        Ok((share.clone(), plugged, plug))
+    }
+
+    fn begin_to_remove(&mut self, path: &Path, is_forced: bool) -> Result<(Kind, Share, Plugged, ShareChange)> {
+        let is_it = |(share, _): &&(Share, Plugged)| share.guest == *path;
+        let Some((share, plugged)) = self.late_shares.added.iter().find(is_it).cloned() else {
+            return Err(Error::Usage(match self.spec.shares.iter().any(|share| share.guest == *path) {
+                true => format!("the share at {path:?} was there at its start, and stays until it stops"),
+                false => format!("no share is mounted at {path:?}: `transom ps` lists them"),
+            }));
+        };
+        let kind = Kind::Remove { is_forced };
+        let is_same = |pending: &Pending| pending.plugged.tag == plugged.tag;
+        let is_refused = |pending: &Pending| is_same(pending) && (!is_forced || pending.kind == kind);
+        if self.late_shares.pending.iter().any(is_refused) {
+            return Err(Error::Usage(format!(
+                "the share at {path:?} is being removed already; --force does not wait for the guest"
+            )));
+        }
+        if let Some(inner) = self.guests().find(|other| *other != path && other.starts_with(path)) {
+            return Err(Error::Usage(format!("another share is mounted in it, at {inner:?}; remove that first")));
+        }
+        let change = ShareChange::Unmount { tag: plugged.tag.clone(), port: plugged.port, is_forced };
+        Ok((kind, share, plugged, change))
     }
 
     /// The guest has made a change, or not.
@@ -223,8 +255,13 @@ impl Session<'_> {
     /// Goes on with releases, and answers those whose deadline has passed.
     pub(super) fn share_times(&mut self, machine: &mut Machine) {
         let releases = std::mem::take(&mut self.late_shares.releases);
-        for release in releases {
+        for mut release in releases {
             let result = match machine.release(&release.plugged) {
+                Ok(Remains::Unknown) => {
+                    release.until = Instant::now() + RELEASE_MAX;
+                    self.late_shares.releases.push(release);
+                    continue;
+                }
                 Ok(Remains::Device | Remains::Daemon) if Instant::now() < release.until => {
                     self.late_shares.releases.push(release);
                     continue;
@@ -327,7 +364,8 @@ impl Session<'_> {
         // One that nobody waits for any more may be mounted until the guest has let it go.
         let late = self.late_shares.added.iter().map(|(share, _)| share);
         let pending = self.late_shares.pending.iter().map(|pending| &pending.share);
-        let shares = self.spec.shares.iter().chain(late).chain(pending);
+        let plugging = self.late_shares.plugging.iter().map(|(share, ..)| share);
+        let shares = self.spec.shares.iter().chain(late).chain(pending).chain(plugging);
         let is_writable = |share: &&Share| !share.is_read_only && share.layer.is_none();
         shares.filter(is_writable).map(|share| share.host.clone()).collect()
     }
@@ -342,7 +380,8 @@ impl Session<'_> {
         // One that nobody waits for any more goes again, and takes no path.
         let is_coming = |pending: &&Pending| pending.kind == Kind::Add && pending.asked.is_some();
         let coming = self.late_shares.pending.iter().filter(is_coming);
-        self.spec.shares.iter().chain(late).chain(coming.map(|pending| &pending.share))
+        let plugging = self.late_shares.plugging.iter().map(|(share, ..)| share);
+        self.spec.shares.iter().chain(late).chain(coming.map(|pending| &pending.share)).chain(plugging)
     }
 }
 
