@@ -13,6 +13,7 @@ use std::{
 use rustix::thread::{set_thread_gid, set_thread_uid};
 use rustix::{
     fs::{Gid, Uid},
+    io::Errno,
     process::{Pid, Signal, kill_process},
 };
 use transom_wire::agent::{AGENT_GID, EXCHANGE_LEN, Hello, VERSION};
@@ -215,8 +216,12 @@ pub(crate) fn kill() -> anyhow::Result<()> {
     while !Path::new(CONTROL).join("stop").exists() {
         let mut agent = None;
         if let Some(pid) = find_agent()? {
-            kill_process(pid, Signal::KILL)?;
-            kills += 1;
+            match kill_process(pid, Signal::KILL) {
+                Ok(()) => kills += 1,
+                // It has just ended by itself.
+                Err(Errno::SRCH) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
         let deadline = Instant::now() + PATIENCE;
         while agent.is_none() {
