@@ -254,7 +254,7 @@ fn a_directory_of_the_host_that_hangs_holds_up_nothing() {
     let fixture = Fixture::start(&[]);
     fs::create_dir(fixture.path("mounted")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_transom"));
-    command.args(["mount", "--shared-dir", "second", "mounted"]).current_dir(fixture.folder.path());
+    command.args(["mount", "--shared-dir", "second", "mounted"]).current_dir(fixture.path("."));
     let mut mount = HostMount(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let ended = within::until(
         || "not mounted".into(),
