@@ -125,6 +125,9 @@ fn a_message_ends_where_its_header_says() {
     };
     assert_eq!((with(45), with(44)), (Err(Errno::NOENT), Err(Errno::INVAL)), "the name has no end");
     assert_eq!((with(46), with(39), with(40)), (Err(Errno::INVAL), Err(Errno::INVAL), Err(Errno::INVAL)));
+    let mut longer = message_of(6, Opcode::Lookup, b"name\0");
+    longer.extend([1; 9]);
+    assert_eq!(hand_in(&server, longer, 144).0.result, Err(Errno::NOENT), "what the buffers hold past it is ignored");
 }
 
 #[test]
