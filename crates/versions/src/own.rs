@@ -35,8 +35,8 @@ impl Raised {
 pub struct OwnChanges {
     /// The stamp before the first of the changes.
     begin: AtomicU64,
-    /// The stamp of the last one; 0 without any, or while the range changes. The stamps of a slot only rise, so it
-    /// never has a value again that it had with another beginning, unless that one is true as well.
+    /// The stamp of the last one; 0 without any, or while the range changes. If a value comes back with another
+    /// beginning, the range was extended downwards, and both are true.
     end: AtomicU64,
 }
 

@@ -181,7 +181,8 @@ impl Member {
         self.data[of].read_exact_at(&mut data, 0)?;
         self.both.read_exact_at(&mut both, 8 * of as u64)?;
         // Between two entries of a listing the name may change; an old one never comes back.
-        let listed = fs::read_dir(format!("{of}/names"))?.next().transpose()?;
+        // To the end: only then the listing is cached.
+        let listed = fs::read_dir(format!("{of}/names"))?.last().transpose()?;
         let listed = listed.map_or(Ok(least), |entry| entry.file_name().to_string_lossy().parse())?;
         let before = least.saturating_sub(1);
         let shown = |path: String| if least > 0 && exists(&path) { before } else { least };

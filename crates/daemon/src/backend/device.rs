@@ -99,7 +99,7 @@ pub(super) struct Device<F: FileSystem + 'static> {
 impl<F: FileSystem + 'static> Device<F> {
     pub(super) fn new(server: Arc<Server<F>>, config: &BackendConfig, monitor: &Arc<Monitor>) -> io::Result<Self> {
         let memory = Memory::new(GuestRam::new());
-        let current = Arc::new(CurrentMemory::default());
+        let current = Arc::new(CurrentMemory::of(&memory));
         // A driver that does not accept the notification queue numbers its queues as ever.
         let queue_count = 1 + usize::from(config.notifications.is_some()) + usize::from(config.request_queues);
         let pool = Arc::new(Pool::new(config.pool_threads));

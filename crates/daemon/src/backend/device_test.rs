@@ -29,6 +29,7 @@ const RAM_LEN: usize = 1 << 16;
 /// A file system without operations, with locks that somebody else has.
 struct Locked {
     is_free: AtomicBool,
+    is_back: AtomicBool,
     tries: Sender<()>,
 }
 
@@ -40,12 +41,14 @@ impl FileSystem for Locked {
     fn destroy(&self, _: End) {}
 
     fn has_let_go(&self) -> bool {
-        true
+        !self.is_back.load(SeqCst)
     }
 
     fn take_back(&self, _: Instant) -> bool {
         let _ = self.tries.send(());
-        self.is_free.load(SeqCst)
+        let is_free = self.is_free.load(SeqCst);
+        self.is_back.store(is_free, SeqCst);
+        is_free
     }
 }
 
@@ -60,8 +63,14 @@ struct Bench {
 
 impl Bench {
     fn new(is_free: bool, rate: Option<RateLimits>) -> Self {
+        let ram = GuestRam::from_ranges(&[(GuestAddress(0), RAM_LEN)]).unwrap();
+        ram.write_obj(2_u16, GuestAddress(AVAIL + 2)).unwrap();
+        Self::with_memory(is_free, rate, Some(ram))
+    }
+
+    fn with_memory(is_free: bool, rate: Option<RateLimits>, ram: Option<GuestRam>) -> Self {
         let (sender, tries) = channel();
-        let server = Arc::new(Server::new(Locked { is_free: is_free.into(), tries: sender }));
+        let server = Arc::new(Server::new(Locked { is_free: is_free.into(), is_back: false.into(), tries: sender }));
         let config = BackendConfig {
             tag: None,
             request_queues: 1,
@@ -77,9 +86,9 @@ impl Bench {
             notifications: None,
         };
         let device = Device::new(server, &config, &Arc::new(Monitor::default())).unwrap();
-        let ram = GuestRam::from_ranges(&[(GuestAddress(0), RAM_LEN)]).unwrap();
-        ram.write_obj(2_u16, GuestAddress(AVAIL + 2)).unwrap();
-        device.current.replace(&device.memory, ram);
+        if let Some(ram) = ram {
+            device.current.replace(&device.memory, ram);
+        }
         let vring = Vring::new(device.memory.clone(), 16).unwrap();
         vring.set_queue_size(16);
         vring.set_queue_info(0, AVAIL, USED).unwrap();
@@ -114,6 +123,13 @@ fn await_sleep(thread: rustix::thread::Pid) {
     while !fs::read_to_string(&path).unwrap().contains(") S ") {
         thread::yield_now();
     }
+}
+
+#[test]
+fn a_ring_that_is_started_before_there_is_memory_is_broken() {
+    let bench = Bench::with_memory(true, None, None);
+    bench.handle_kick();
+    assert!(bench.queue().is_given_up());
 }
 
 #[test]

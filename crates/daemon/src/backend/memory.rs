@@ -21,21 +21,30 @@ use super::{GuestRam, Memory, dirty_log::RegionLog};
 ///
 /// Holds an address to compare with, which is never followed. A worker compares memory that it holds, so that no other
 /// can have its address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CurrentMemory(AtomicPtr<GuestRam>);
 
 impl CurrentMemory {
+    /// Creates one of `memory` as it is, which a worker may use before a front end has announced any.
+    pub(super) fn of(memory: &Memory) -> Self {
+        Self(AtomicPtr::new(address(memory)))
+    }
+
     /// Replaces the device's memory by `usable`. A worker that looks meanwhile may find that neither is current, and
     /// looks again.
     pub(super) fn replace(&self, memory: &Memory, usable: GuestRam) {
         memory.lock().unwrap_or_else(PoisonError::into_inner).replace(usable);
-        self.0.store(ptr::from_ref(&*memory.memory()).cast_mut(), Release);
+        self.0.store(address(memory), Release);
     }
 
     /// Returns whether `memory`, which the caller holds, is the device's.
     pub(super) fn is(&self, memory: &GuestRam) -> bool {
         ptr::eq(self.0.load(Acquire), memory)
     }
+}
+
+fn address(memory: &Memory) -> *mut GuestRam {
+    ptr::from_ref(&*memory.memory()).cast_mut()
 }
 
 /// Returns the regions that do not overlap the window.

@@ -44,6 +44,12 @@ impl<F: FileSystem + 'static> Queue<F> {
             Ok(ring) => ring,
             Err(next) => return next,
         };
+        // The ring was stopped and started again since `begin`, which has to come first.
+        if !self.is_undisturbed() {
+            drop(ring);
+            vring.kick();
+            return Next::Stopped;
+        }
         // Most looks find nothing new, which the index alone shows.
         let queue = ring.get_queue();
         if queue.avail_ring() != 0 && available(queue, view) == Some(queue.next_avail()) {
@@ -111,11 +117,11 @@ impl<F: FileSystem + 'static> Queue<F> {
         vring: &'v Vring,
     ) -> Result<<Vring as VringStateMutGuard<'v, Memory>>::G, Next> {
         let ring = vring.get_mut();
+        if self.is_given_up() || !ring.is_enabled() || !ring.get_queue().ready() {
+            return Err(Next::Stopped);
+        }
         if !self.is_current(view) {
             return Err(Next::MemoryReplaced);
-        }
-        if !ring.is_enabled() || !ring.get_queue().ready() || self.is_given_up() {
-            return Err(Next::Stopped);
         }
         Ok(ring)
     }

@@ -150,9 +150,9 @@ impl Vring {
         }
     }
 
-    /// Has a ring that starts looked at once: its last kick may have gone to another daemon, which had stopped it by
-    /// then. Never blocks.
-    fn kick(&self) {
+    /// Has the ring looked at once, as one that starts is: its last kick may have gone to another daemon, which had
+    /// stopped it by then. Never blocks.
+    pub(super) fn kick(&self) {
         if let Some(kick) = &*self.lock_kick() {
             // The front end may have changed it. A full counter is a kick, too.
             never_block(kick);

@@ -20,8 +20,15 @@ use std::{
         },
     },
     path::Path,
-    process, thread,
-    thread::JoinHandle,
+    process,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
+    thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -73,6 +80,8 @@ pub(super) struct Sharing {
 #[derive(Debug)]
 pub(crate) struct Giving {
     listener: UnixListener,
+    /// Set before the listener is shut down, which a process without descriptors cannot see.
+    has_ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -208,11 +217,13 @@ impl Sharing {
     pub(super) fn start(self) -> io::Result<Giving> {
         let accepting = self.listener.try_clone()?;
         let Self { listener, source, greeting } = self;
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ends = has_ended.clone();
         let give = move || {
             loop {
                 let stream = match accepting.accept() {
                     Ok((stream, _)) => stream,
-                    Err(error) if is_passing(&error) => {
+                    Err(error) if is_passing(&error) && !ends.load(Acquire) => {
                         let _ = poll(&mut [], Some(&ACCEPT_AGAIN_AFTER));
                         continue;
                     }
@@ -232,7 +243,7 @@ impl Sharing {
             let _ = shutdown(&accepting, Shutdown::Both);
         };
         let thread = thread::Builder::new().name("observer".into()).spawn(give)?;
-        Ok(Giving { listener, thread: Some(thread) })
+        Ok(Giving { listener, has_ended, thread: Some(thread) })
     }
 }
 
@@ -244,6 +255,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 impl Drop for Giving {
     fn drop(&mut self) {
+        self.has_ended.store(true, Release);
         let _ = shutdown(&self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.

@@ -92,9 +92,11 @@ impl Relay {
                 Received::End => return Ok(Passed::Ended),
             };
             if !message.is_reply() {
+                // A request can end what was negotiated, and is acknowledged all the same.
+                let acknowledges = self.acknowledges();
                 self.setup.observe(&message);
                 self.note_asked(message.number(), Asker::FrontEnd)?;
-                self.note_unanswered(&message)?;
+                self.note_unanswered(&message, acknowledges || self.acknowledges())?;
                 self.unknown = self.setup.unrecorded().filter(|&number| number == message.number());
             }
             if self.daemon.send(&message).is_err() {
@@ -226,15 +228,19 @@ impl Relay {
     }
 
     /// Notes a request of the front end that the daemon is to answer.
-    fn note_unanswered(&mut self, message: &Message) -> io::Result<()> {
-        let is_acknowledged = self.setup.features().1 & F_REPLY_ACK != 0 && message.needs_reply();
-        if is_acknowledged || message.has_reply_of_its_own() {
+    fn note_unanswered(&mut self, message: &Message, acknowledges: bool) -> io::Result<()> {
+        if acknowledges && message.needs_reply() || message.has_reply_of_its_own() {
             if self.unanswered.len() == ASKED_MAX {
                 return Err(io::Error::other(format!("{ASKED_MAX} requests have no reply yet")));
             }
             self.unanswered.push_back(message.clone());
         }
         Ok(())
+    }
+
+    /// Returns whether the daemon acknowledges requests that ask for it.
+    fn acknowledges(&self) -> bool {
+        self.setup.features().1 & F_REPLY_ACK != 0
     }
 
     /// Notes that the front end gets a reply, and returns whether it waits for one. Replies to requests of one number

@@ -164,11 +164,13 @@ impl<P: Platform> OpenFile<P> {
         inode.changed();
         let fills = inode.pages.lock().fills();
         let is_shared = inode.shared.options.mode == CacheMode::Shared;
+        // The server appends at the end of the file, which may be elsewhere by then.
+        let is_elsewhere = is_shared && self.is_appending();
         let mut update = |done: usize, from: Origin<'_>, is_stable: bool| {
             let mut pages = inode.pages.lock();
             // If another guest has written since, a READ that was sent in the meantime may have returned its bytes, and
             // the older ones must not be put over them. A READ sent before has a moment before the other's stamp.
-            if is_shared && pages.fills() != fills {
+            if is_elsewhere || is_shared && pages.fills() != fills {
                 drop(pages);
                 inode.drop_data();
             } else {
@@ -184,7 +186,9 @@ impl<P: Platform> OpenFile<P> {
             inode.drop_data();
         }
         inode.changed();
-        inode.account_for(&raised);
+        if !is_elsewhere {
+            inode.account_for(&raised);
+        }
         result
     }
 }

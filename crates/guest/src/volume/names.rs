@@ -162,8 +162,9 @@ impl<P: Platform> Volume<P> {
         for inode in touched.iter().flatten() {
             inode.changed();
         }
-        // A directory that has moved has another parent, which may change what a server answers for its names.
-        if flags & RENAME_EXCHANGE != 0 {
+        // A directory that has moved has another parent, which may change what a server answers for its names, and for
+        // the name of the parent in its listing.
+        if flags & RENAME_EXCHANGE != 0 || !Arc::ptr_eq(from.0, to.0) {
             touched.iter().flatten().for_each(|inode| inode.forget_names());
         }
         [from.0, to.0].into_iter().chain(touched.iter().flatten()).for_each(|inode| inode.account_for(&raised));

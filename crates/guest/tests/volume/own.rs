@@ -217,6 +217,26 @@ fn what_is_read_during_ones_own_write_is_not_kept() {
     assert_eq!((bytes_at(&mine, 0, 2), reads()), (vec![3, 1], after), "kept over the next write");
 }
 
+/// The server appends at the end, which another guest may have moved since the writer asked for it.
+#[test]
+fn what_is_appended_after_anothers_append_is_read_where_the_server_has_put_it() {
+    let (_group, _dir, [(peer, one), (_, two)]) = two();
+    one.create("log").unwrap().write_all(&[1; 10]).unwrap();
+    let append = OpenOptions::new().read(true).append(true);
+    let (mine, its) = (one.open("log", &append).unwrap(), two.open("log", &append).unwrap());
+    let reader = one.open_read("log").unwrap();
+    assert_eq!(bytes_at(&reader, 0, 10), [1; 10]);
+    // The reply says where the end was.
+    peer.meanwhile(Opcode::Getattr, move || {
+        thread::spawn(move || its.write_all(&[2; 5]).unwrap()).join().unwrap();
+        bytes_at(&reader, 0, 15);
+    });
+    mine.write_all(&[3; 7]).unwrap();
+    let expected = [vec![1; 10], vec![2; 5], vec![3; 7]].concat();
+    assert_eq!(bytes_at(&one.open_read("log").unwrap(), 0, 22), expected);
+    assert_eq!(bytes_at(&two.open_read("log").unwrap(), 0, 22), expected);
+}
+
 /// The link count of a file whose name the guest does not know changes without its knowledge of what else it has
 /// cached.
 #[test]

@@ -265,7 +265,7 @@ impl Passthrough {
 
     /// Closes descriptors that have not been used since the last call. Call it every few seconds, idle or not.
     ///
-    /// Without it, files that the host deletes may keep their blocks until the guest has used 256 others.
+    /// Without it, files that the host deletes may keep their blocks until the guest has used thousands of others.
     pub fn tidy(&self) {
         self.inodes.close_unused();
     }

@@ -4,8 +4,10 @@
 //! before the guest removes its last name. That is not enough if the host removes the name, if an overlay answers for
 //! another inode than the one that was opened, or at the limit on pinned inodes.
 //!
-//! Operations that a path leads to are not served so: OPEN, and SETATTR of the size without a handle. After ESTALE,
-//! Linux looks the path up again, and finds the file that has the name by now.
+//! Operations that only a path leads to are not served so: OPEN, LINK, and SETATTR of the size without a handle. After
+//! ESTALE, Linux looks the path up again, and finds the file that has the name by now. The others come from a path or
+//! from an open file, which FUSE does not tell apart. So `chmod` of a name that the host has given to another file a
+//! moment ago can still change the file that the guest has open, as it does where handles lead to inodes.
 
 use std::os::fd::OwnedFd;
 

@@ -79,7 +79,8 @@ macro_rules! file_system {
             /// Lets go of what the destination is about to take. Called once it has the whole state but its end.
             fn let_go(&self) {}
 
-            /// Returns whether there is something to take back. Cheap, since it is asked at each wake-up.
+            /// Returns whether something was let go that [`FileSystem::take_back`], which is called only then, has not
+            /// taken back. It is asked at each wake-up and for each request, and must be cheap.
             fn has_let_go(&self) -> bool {
                 false
             }

@@ -6,6 +6,7 @@
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    thread,
 };
 
 use super::Machine;
@@ -42,8 +43,17 @@ pub(crate) struct PlugError {
 }
 
 impl Plug {
-    /// Plugs the share in. Blocks until QEMU has answered, which it does once the daemon has.
-    pub(crate) fn run(self) -> std::result::Result<(), PlugError> {
+    /// Plugs the share in on a thread of its own, which calls `done` at the end. Errors: there is no thread.
+    pub(crate) fn start(
+        self,
+        done: impl FnOnce(std::result::Result<(), PlugError>) + Send + 'static,
+    ) -> std::result::Result<(), PlugError> {
+        let run = move || done(self.run());
+        thread::Builder::new().spawn(run).map(drop).map_err(|source| PlugError { source, is_port_free: true })
+    }
+
+    /// Blocks until QEMU has answered, which it does once the daemon has.
+    fn run(self) -> std::result::Result<(), PlugError> {
         let mut monitored = self.monitored.lock().unwrap_or_else(PoisonError::into_inner);
         monitored.plug(&self.point, self.port).map_err(|source| {
             // What was made of it would be in the way of the next one.

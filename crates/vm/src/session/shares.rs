@@ -1,14 +1,13 @@
 //! Shares that are added to and taken from a machine that stays.
 //!
 //! QEMU gets the share first, which takes as long as the daemon does; then the guest mounts or unmounts, and says so.
-//! Nothing waits for them: a change whose deadline passes is answered with an error, and others are made meanwhile.
-//! What the guest says later still counts. A share that is unmounted is [released](Release) step by step: QEMU forgets
-//! its device once the guest has switched it off, and its daemon ends.
+//! Nothing waits for them. Once QEMU has it, a change whose deadline passes is answered with an error. What the guest
+//! says later still counts. A share that is unmounted is [released](Release) step by step: QEMU forgets its device once
+//! the guest has switched it off, and its daemon ends.
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -134,7 +133,8 @@ impl Session<'_> {
                 self.late_shares.plugging.push((share, plugged, asked));
                 self.publish();
                 // Without a session the machine has ended.
-                thread::spawn(move || drop(sender.send(Event::Plugged(daemon, plug.run()))));
+                let done = move |outcome| drop(sender.send(Event::Plugged(daemon, outcome)));
+                plug.start(done).unwrap_or_else(|error| self.plugged(daemon, Err(error), machine));
             }
             Ok(Begun::Change((kind, share, plugged, change))) => {
                 let until = Instant::now().checked_add(asked.timeout);

@@ -18,7 +18,8 @@ impl Serve<Link> for Passthrough {
         if self.config.is_upper_layer {
             return Err(Errno::PERM);
         }
-        let (inode, dir) = (self.inode(old)?, self.inodes.get(parent)?);
+        // A path leads to it: after ESTALE, Linux looks for the file that has the name by now.
+        let (inode, dir) = (self.inodes.get(old)?, self.inodes.get(parent)?);
         self.check_creatable(&dir, name.as_bytes())?;
         if !self.has_linked(&call.ctx, &inode, &dir, name.as_bytes())? {
             self.proc_fds.link(&inode.fd, &dir.fd, name.as_bytes())?;

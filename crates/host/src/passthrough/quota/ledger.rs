@@ -200,8 +200,10 @@ fn late(stat: &Statx, bytes: u64) -> u64 {
     const PIECES_WITHOUT_LEAF: u64 = 4;
     /// Bytes of a piece in a leaf, and of the leaf's header.
     const PIECE_LEN: u64 = 12;
-    let block = u64::from(stat.stx_blksize).clamp(1 << 10, 64 << 10);
-    if file_type(stat) != FileType::RegularFile || allocated(stat) <= PIECES_WITHOUT_LEAF * block {
+    // ext4's largest, where pages are of 4 KiB; other file systems name what is best to read at once.
+    let block = u64::from(stat.stx_blksize).clamp(1 << 10, 4 << 10);
+    let is_small = allocated(stat) <= PIECES_WITHOUT_LEAF * block;
+    if bytes == 0 || is_small || file_type(stat) != FileType::RegularFile {
         return 0;
     }
     let pieces_of_leaf = (block - PIECE_LEN) / PIECE_LEN / 2;

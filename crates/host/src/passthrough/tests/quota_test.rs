@@ -191,6 +191,21 @@ fn what_was_there_before_does_not_count_and_its_growth_does() {
 }
 
 #[test]
+fn attributes_of_what_was_there_before_take_nothing() {
+    const FILES: u64 = LIMIT / 4096;
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    (0..FILES).for_each(|number| fs::write(dir.path().join(format!("old{number}")), [1; 20 << 10]).unwrap());
+    let guest = guest(dir.path(), None);
+    for number in 0..FILES {
+        let old = guest.walk(&format!("old{number}")).unwrap();
+        guest.setattr(old, SetattrValid::MTIME, |_| ()).unwrap();
+        guest.forget(old, 1);
+    }
+    let (_, fh) = file(&guest, "new");
+    assert!(fill(&guest, fh, 0) >= LIMIT / 2);
+}
+
+#[test]
 fn holes_preallocation_copies_and_attributes_count_as_what_they_take() {
     each_place(None, |guest, dir| {
         let before = taken(guest, dir);
