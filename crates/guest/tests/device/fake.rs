@@ -43,6 +43,7 @@ struct State {
 #[derive(Default, Clone)]
 struct Queue {
     ring: Option<Ring>,
+    starts: u64,
     notifications: u64,
     interrupts: u64,
 }
@@ -167,11 +168,17 @@ impl Fake {
         }
     }
 
-    /// Blocks until the driver has started a queue.
+    /// Returns how often the driver has started a queue.
     #[allow(dead_code, reason = "for tests that bring the device up in another thread")]
-    pub(crate) fn wait_for_start(&self, queue: usize) {
+    pub(crate) fn starts(&self, queue: usize) -> u64 {
+        self.state.lock().unwrap().queues[queue].starts
+    }
+
+    /// Blocks until a queue runs, or the driver has started it since there were `starts`: it may have stopped again.
+    #[allow(dead_code, reason = "for tests that bring the device up in another thread")]
+    pub(crate) fn wait_for_start(&self, queue: usize, starts: u64) {
         let mut state = self.state.lock().unwrap();
-        while state.queues[queue].ring.is_none() {
+        while state.queues[queue].ring.is_none() && state.queues[queue].starts == starts {
             state = self.changed.wait(state).unwrap();
         }
     }
@@ -307,6 +314,7 @@ impl Transport for FakeTransport {
         let mut state = self.0.state.lock().unwrap();
         self.0.is_resetting.store(false, Ordering::SeqCst);
         state.queues[usize::from(queue)].ring = Some(Ring { len, addresses, available: 0, used: 0 });
+        state.queues[usize::from(queue)].starts += 1;
         self.0.changed.notify_all();
         Ok(())
     }

@@ -16,9 +16,9 @@ pub(crate) fn serve_directory(fake: &Arc<Fake>, dir: &Path) -> Vec<thread::JoinH
     let server = Arc::new(Server::new(Passthrough::open(dir, Config::default()).unwrap()));
     (0..=fake.request_queues as usize)
         .map(|queue| {
-            let (fake, server) = (Arc::clone(fake), Arc::clone(&server));
+            let (fake, server, starts) = (Arc::clone(fake), Arc::clone(&server), fake.starts(queue));
             thread::spawn(move || {
-                fake.wait_for_start(queue);
+                fake.wait_for_start(queue, starts);
                 fake.serve(queue, |chain| answer(&server, chain));
             })
         })
