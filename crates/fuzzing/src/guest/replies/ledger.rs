@@ -24,9 +24,9 @@ impl Ledger {
         if row.effect == Effect::Lists {
             self.listed(body);
         }
-        // Of a body that is too short or too long nothing is taken.
+        // Of a body that is too short nothing is taken. A longer one ends with a trailer, for which there was room.
         if let Some(at) = row.reply_nodeid_at
-            && row.reply == Shape::Fixed(body.len())
+            && matches!(row.reply, Shape::Fixed(len) if len <= body.len())
             && let Ok((nodeid, _)) = U64::read_from_prefix(&body[at..])
         {
             self.count(nodeid.get());
