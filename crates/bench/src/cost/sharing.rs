@@ -118,7 +118,8 @@ fn count(guests: &mut [Guest], operation: Operation, daemon: u32) -> anyhow::Res
     let mut of_worker: BTreeMap<i32, BTreeSet<u64>> = BTreeMap::new();
     for guest in guests {
         guest.count(operation, &mut tracer)?;
-        for (thread, words) in tracer.take_atomics() {
+        // The daemon has other threads, which wake every few seconds.
+        for (thread, words) in tracer.take_atomics().into_iter().filter(|(thread, _)| is_worker(*thread)) {
             of_worker.entry(thread).or_default().extend(words);
         }
     }
@@ -128,4 +129,9 @@ fn count(guests: &mut [Guest], operation: Operation, daemon: u32) -> anyhow::Res
     let all: usize = of_worker.values().map(BTreeSet::len).sum();
     let workers = of_worker.len();
     Ok(Sharing { operation: operation.name(), workers, words: all / workers.max(1), shared })
+}
+
+/// Returns whether the thread serves queues: the vhost-user crate names those so.
+fn is_worker(thread: i32) -> bool {
+    fs::read_to_string(format!("/proc/{thread}/comm")).is_ok_and(|name| name.trim() == "vring_worker")
 }
