@@ -160,16 +160,18 @@ fn a_member_that_dies_at_any_step_is_passed_over_and_leaves_nothing() {
 fn case_of_a_member_without_descriptors() {
     let place = Place::new();
     let _member = place.member();
-    let waiting = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    let [first, waiting] =
+        [(); 2].map(|()| socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap());
     let before = getrlimit(Resource::Nofile);
-    let last = fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(last + 1), ..before }).unwrap();
-    let taken: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
-    connect(&waiting, &SocketAddrUnix::new(place.at("observer.1.1")).unwrap()).unwrap();
-    // It has been let in by the kernel, and not by the member.
+    // No number is left, whatever is closed: the only one is in use, and poll(2) takes no more descriptors than that.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..before }).unwrap();
+    // A member that waits for a connection has a number for it already: that is for the first one.
+    for socket in [&first, &waiting] {
+        connect(socket, &SocketAddrUnix::new(place.at("observer.1.1")).unwrap()).unwrap();
+    }
+    // The other one has been let in by the kernel, and not by the member.
     let ready = poll(&mut [PollFd::new(&waiting, PollFlags::IN)], Some(&ACCEPT_AGAIN_AFTER)).unwrap();
     assert_eq!(ready, 0);
-    drop(taken);
     setrlimit(Resource::Nofile, before).unwrap();
     poll(&mut [PollFd::new(&waiting, PollFlags::IN)], None).unwrap();
     let mut greeting = [0; GREETING_MAX];
