@@ -36,6 +36,7 @@ pub trait Channel: Send + Sync {
     /// Unmaps exactly what one [`Channel::map`] has mapped.
     fn unmap(&self, window_offset: u64, len: u64) -> Result<(), ChannelError>;
 
-    /// Returns once the guest sees all earlier mappings.
+    /// Returns once the guest sees all mappings that were answered before. If it is refused, it is unknown whether the
+    /// guest sees them.
     fn barrier(&self) -> Result<(), ChannelError>;
 }

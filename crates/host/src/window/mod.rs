@@ -7,8 +7,9 @@
 //!
 //! Locks: one mutex around the record, never held across a request to the front end or a system call. A range that is
 //! being changed is marked, and other users of it wait. A thread for each connection talks to the front end, one
-//! request after the other; requests of the guest only wait for that thread. A stop of the device ends their wait,
-//! because a front end that stops a device may read nothing from the back end until the device has stopped.
+//! request after the other; requests of the guest only wait for that thread. Those that wait together share the barrier
+//! that shows that their mappings took effect. A stop of the device ends their wait, because a front end that stops a
+//! device may read nothing from the back end until the device has stopped.
 
 pub mod channel;
 mod file;
@@ -18,6 +19,8 @@ mod policy;
 mod ranges;
 mod shmem_worker;
 
+#[cfg(test)]
+mod barrier_test;
 #[cfg(test)]
 mod record_test;
 #[cfg(test)]

@@ -77,6 +77,8 @@ pub(super) struct Job {
     index: usize,
     /// The existing mapping, which is removed first.
     old: Option<Mapped>,
+    /// The front end has removed the existing mapping.
+    is_unmapped: bool,
     new: Option<(Arc<MappedFile>, u64)>,
     outcome: JobOutcome,
 }
@@ -86,7 +88,7 @@ pub(super) type JobOutcome = Arc<OnceLock<Result<(), Errno>>>;
 
 /// When the front end reported that it had mapped a range.
 pub(super) struct MapTime {
-    /// Duration of the mapping, including the barrier.
+    /// Duration of the mapping, with its share of the barrier.
     pub(super) took: Duration,
     /// [`State::stops`] at the front end's reply.
     pub(super) stops: u64,
@@ -114,7 +116,7 @@ impl State {
             Range::Free | Range::Changing => None,
         };
         let outcome = Arc::new(OnceLock::new());
-        self.jobs.push_back(Job { index, old, new, outcome: outcome.clone() });
+        self.jobs.push_back(Job { index, old, is_unmapped: false, new, outcome: outcome.clone() });
         Ok(outcome)
     }
 
@@ -222,6 +224,7 @@ impl Shared {
         match verdict {
             JobVerdict::Done(_) => drop(job.old.take()),
             JobVerdict::Refused => drop((job.old.take(), job.new.take())),
+            JobVerdict::Lost if job.is_unmapped => drop(job.old.take()),
             JobVerdict::Lost => {}
         }
         let mut state = self.lock();
@@ -263,6 +266,11 @@ impl Job {
     /// Returns the window offset of the mapping to remove.
     pub(super) fn to_unmap(&self) -> Option<u64> {
         self.old.as_ref().map(|_| self.window_offset())
+    }
+
+    /// Records that the front end has removed the existing mapping.
+    pub(super) fn set_unmapped(&mut self) {
+        self.is_unmapped = true;
     }
 
     /// Returns the file to map, and the offset in it.

@@ -1,6 +1,10 @@
 //! The thread that talks to the front end, for one connection.
+//!
+//! It is the only one that does, so requests have an order: the front end answers one before it is sent the next. Jobs
+//! that wait together share a barrier, which is sent once the front end has answered all of them. Until the barrier is
+//! answered, none of their mappings counts, and nobody is told of one. Locks: the window's, never across a request.
 
-use std::{sync::PoisonError, time::Instant};
+use std::{iter, os::fd::AsFd, sync::PoisonError, time::Instant};
 
 use super::{
     Channel, Mapping, RANGE_LEN,
@@ -8,15 +12,20 @@ use super::{
     ranges::{Job, JobVerdict, MapTime, Shared},
 };
 
-/// Performs jobs one by one until the connection changes.
+/// The most jobs between two barriers. The first mapping waits until the others are mapped too, with QEMU about a
+/// millisecond each: more jobs make it wait longer and save little of a barrier's share.
+const BATCH_JOBS_MAX: usize = 16;
+
+/// Performs jobs in their order until the connection changes.
 pub(super) fn run(shared: &Shared, channel: &dyn Channel, connection: u64) {
-    while let Some(job) = next(shared, connection) {
-        let verdict = perform(shared, channel, &job);
-        shared.settle(job, connection, &verdict);
+    while let Some(job) = wait_for_job(shared, connection) {
+        let others = iter::from_fn(|| waiting_job(shared, connection));
+        let batch = iter::once(job).chain(others).take(BATCH_JOBS_MAX);
+        perform_batch(shared, channel, connection, batch);
     }
 }
 
-fn next(shared: &Shared, connection: u64) -> Option<Job> {
+fn wait_for_job(shared: &Shared, connection: u64) -> Option<Job> {
     let mut state = shared.lock();
     loop {
         if state.connection != connection {
@@ -29,46 +38,92 @@ fn next(shared: &Shared, connection: u64) -> Option<Job> {
     }
 }
 
-fn perform(shared: &Shared, channel: &dyn Channel, job: &Job) -> JobVerdict {
+fn waiting_job(shared: &Shared, connection: u64) -> Option<Job> {
+    let mut state = shared.lock();
+    if state.connection == connection { state.next_job() } else { None }
+}
+
+/// Performs the jobs that `batch` takes from the queue, and settles each of them. What it has not taken yet can still
+/// be withdrawn by whoever waits for it.
+fn perform_batch(shared: &Shared, channel: &dyn Channel, connection: u64, batch: impl Iterator<Item = Job>) {
+    let mut unconfirmed = Vec::new();
+    for mut job in batch {
+        match perform(shared, channel, &mut job) {
+            JobVerdict::Done(Some(time)) if shared.front_end.needs_barrier => unconfirmed.push((job, time)),
+            JobVerdict::Lost => {
+                let jobs = unconfirmed.into_iter().map(|(job, _)| job).chain([job]);
+                return settle_lost(shared, connection, jobs);
+            }
+            verdict @ (JobVerdict::Done(_) | JobVerdict::Refused) => shared.settle(job, connection, &verdict),
+        }
+    }
+    if !unconfirmed.is_empty() {
+        confirm(shared, channel, connection, unconfirmed);
+    }
+}
+
+/// Unmaps and maps what the job asks for, without a barrier.
+fn perform(shared: &Shared, channel: &dyn Channel, job: &mut Job) -> JobVerdict {
     let window_offset = job.window_offset();
-    if let Some(offset) = job.to_unmap()
-        && let Err(error) = channel.unmap(offset, RANGE_LEN)
-    {
-        tracing::error!(%error, window_offset, "cannot unmap a range of the window");
-        if matches!(error, ChannelError::Lost(_)) {
-            return lost();
+    if let Some(offset) = job.to_unmap() {
+        match channel.unmap(offset, RANGE_LEN) {
+            Ok(()) => job.set_unmapped(),
+            Err(error) => {
+                tracing::error!(%error, window_offset, "cannot unmap a range of the window");
+                if matches!(error, ChannelError::Lost(_)) {
+                    return JobVerdict::Lost;
+                }
+            }
         }
     }
     let Some((file, file_offset)) = job.to_map() else { return JobVerdict::Done(None) };
     let begin = Instant::now();
-    let mapping = Mapping {
-        file: std::os::fd::AsFd::as_fd(file),
-        file_offset,
-        window_offset,
-        len: RANGE_LEN,
-        is_writable: file.is_writable,
-    };
-    let mapped = channel.map(&mapping).and_then(|()| {
-        let (stops, resets) = shared.stops_and_resets();
-        if shared.front_end.needs_barrier {
-            channel.barrier()?;
+    let mapping =
+        Mapping { file: file.as_fd(), file_offset, window_offset, len: RANGE_LEN, is_writable: file.is_writable };
+    match channel.map(&mapping) {
+        Ok(()) => {
+            let (stops, resets) = shared.stops_and_resets();
+            JobVerdict::Done(Some(MapTime { took: begin.elapsed(), stops, resets }))
         }
-        Ok(MapTime { took: begin.elapsed(), stops, resets })
-    });
-    match mapped {
-        Ok(time) => JobVerdict::Done(Some(time)),
         Err(error) => {
             let name = file.name();
             tracing::error!(%error, name, file_offset, window_offset, len = RANGE_LEN, "cannot map a range of a file");
             match error {
                 ChannelError::Refused(_) => JobVerdict::Refused,
-                ChannelError::Lost(_) => lost(),
+                ChannelError::Lost(_) => JobVerdict::Lost,
             }
         }
     }
 }
 
-fn lost() -> JobVerdict {
+/// Sends one barrier for all of `mapped`, which the front end has answered, and settles them by its answer.
+fn confirm(shared: &Shared, channel: &dyn Channel, connection: u64, mapped: Vec<(Job, MapTime)>) {
+    let begin = Instant::now();
+    let answer = channel.barrier();
+    let share = begin.elapsed() / mapped.len() as u32;
+    let Err(error) = answer else {
+        for (job, time) in mapped {
+            let took = time.took + share;
+            shared.settle(job, connection, &JobVerdict::Done(Some(MapTime { took, ..time })));
+        }
+        return;
+    };
+    tracing::error!(%error, count = mapped.len(), "it is unknown whether the guest sees what was mapped");
+    let mut jobs = mapped.into_iter().map(|(job, _)| job);
+    if let ChannelError::Refused(_) = error {
+        while let Some(job) = jobs.next() {
+            if let Err(ChannelError::Lost(_)) = channel.unmap(job.window_offset(), RANGE_LEN) {
+                return settle_lost(shared, connection, iter::once(job).chain(jobs));
+            }
+            shared.settle(job, connection, &JobVerdict::Refused);
+        }
+        return;
+    }
+    settle_lost(shared, connection, jobs);
+}
+
+/// Ends the window until the next connection: `jobs` fail, and so does every job that waits.
+fn settle_lost(shared: &Shared, connection: u64, jobs: impl Iterator<Item = Job>) {
     tracing::error!("the front end closed the channel for mappings: the share continues without its window");
-    JobVerdict::Lost
+    jobs.for_each(|job| shared.settle(job, connection, &JobVerdict::Lost));
 }
