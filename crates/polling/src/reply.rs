@@ -52,9 +52,8 @@ impl ReplyPoller {
     /// Ends a poll. `found_after_ns` is how long the reply took, or `None` if the poll expired.
     pub fn end(&self, found_after_ns: Option<u64>) {
         self.polling.fetch_sub(1, Ordering::Relaxed);
-        if let Some(found_after_ns) = found_after_ns
-            && !self.is_average_short()
-        {
+        let Some(found_after_ns) = found_after_ns else { return };
+        if !self.is_average_short() {
             self.average_ns.store(found_after_ns.min(self.poll_max_ns.into()) as u32, Ordering::Relaxed);
         }
     }

@@ -87,7 +87,7 @@ impl<P: Platform> Window<P> {
         }
         let looks = self.looks.load(Ordering::Relaxed);
         self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
-        worth > 1 || looks.is_multiple_of(LOOK_EACH)
+        worth > 1 || looks % LOOK_EACH == 0
     }
 
     /// Records that a sequential reader has passed the range at `slot`.
@@ -163,7 +163,8 @@ impl<P: Platform> Window<P> {
             pool.hand = (pool.hand + 1) % self.ranges();
             let is_cold = pool.owners[slot as usize].is_some() && self.slot(slot).heat.is_idle(epoch);
             drop(pool);
-            if is_cold && let Some(FreeRange { slot, mapped: Some(node) }) = self.evict(slot) {
+            let evicted = if is_cold { self.evict(slot) } else { None };
+            if let Some(FreeRange { slot, mapped: Some(node) }) = evicted {
                 taken.push((node, slot));
             }
         }

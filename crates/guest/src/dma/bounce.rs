@@ -63,7 +63,7 @@ impl<P: Platform> Bounce<P> {
     }
 
     fn within(platform: Arc<P>, pool: DmaMemory, when_full: WhenFull, owner: Option<Arc<dyn Send + Sync>>) -> Self {
-        debug_assert!(pool.address().is_multiple_of(PAGE as u64), "{:#x}", pool.address());
+        debug_assert!(pool.address() % PAGE as u64 == 0, "{:#x}", pool.address());
         let pages = Mutex::new(Pages::new(pool.len() / PAGE));
         let (room, counters) = (P::Event::default(), Counters::default());
         Self { platform, pool, pages, when_full, room, counters, _owner: owner }
@@ -85,17 +85,18 @@ impl<P: Platform> Bounce<P> {
         let mut taken = self.pages.lock().take(pages);
         if taken.is_none() {
             self.counters.exhausted();
-            if let WhenFull::Wait(ns) = self.when_full
-                && !self.platform.is_single_threaded()
-            {
-                let deadline_ns = self.platform.now_ns().saturating_add(ns);
-                self.room.wait(
-                    &mut || {
-                        taken = self.pages.lock().take(pages);
-                        taken.is_some()
-                    },
-                    Some(deadline_ns),
-                );
+            match self.when_full {
+                WhenFull::Wait(ns) if !self.platform.is_single_threaded() => {
+                    let deadline_ns = self.platform.now_ns().saturating_add(ns);
+                    self.room.wait(
+                        &mut || {
+                            taken = self.pages.lock().take(pages);
+                            taken.is_some()
+                        },
+                        Some(deadline_ns),
+                    );
+                }
+                _ => {}
             }
         }
         taken.map(|page| page * PAGE).ok_or_else(|| self.exhausted(len_bytes))

@@ -23,10 +23,9 @@ impl Pages {
     /// Creates `count` free pages.
     pub(super) fn new(count: usize) -> Self {
         let mut used = vec![0; count.div_ceil(64)];
-        if let Some(last) = used.last_mut()
-            && !count.is_multiple_of(64)
-        {
-            *last = !0 << (count % 64);
+        let in_last = count % 64;
+        if let Some(last) = used.last_mut().filter(|_| in_last != 0) {
+            *last = !0 << in_last;
         }
         Self { used, count, free: count, next: 0 }
     }

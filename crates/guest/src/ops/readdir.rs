@@ -123,9 +123,10 @@ impl<'a, P: Platform> Entries<'a, P> {
 
 impl<P: Platform> Drop for Entries<'_, P> {
     fn drop(&mut self) {
-        while self.plus
-            && let Some(entry) = self.next()
-        {
+        if !self.plus {
+            return;
+        }
+        while let Some(entry) = self.next() {
             if let Ok(DirEntry { entry: Some(entry), .. }) = entry {
                 self.session.forget(entry.nodeid.into(), 1);
             }

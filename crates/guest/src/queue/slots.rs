@@ -9,9 +9,6 @@ use crate::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-/// More are never useful: this is the longest ring.
-pub(super) const SLOTS_MAX: u16 = crate::ring::LEN_MAX;
-
 const IDLE: u32 = 0;
 const IN_FLIGHT: u32 = 1;
 const DONE: u32 = 2;
@@ -72,7 +69,7 @@ pub(super) struct Slots<P: Platform> {
 }
 
 impl<P: Platform> Slots<P> {
-    /// Creates `count` free slots, at most [`SLOTS_MAX`].
+    /// Creates `count` free slots, at most [`LEN_MAX`](crate::ring::LEN_MAX).
     pub(super) fn new(count: u16) -> Self {
         let free = (0..count).step_by(64).map(|first| {
             let here = (count - first).min(64);

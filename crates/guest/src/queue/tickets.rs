@@ -10,13 +10,13 @@ use core::{mem, ops::Range, task::Waker};
 use super::{
     Queue,
     parts::{Heads, KeptHeads, Segments, check_buffer},
-    slots::SLOTS_MAX,
     wait::Seat,
 };
 use crate::{
     channel::{ChannelError, OwnedMessage, OwnedReply},
     dma::{Direction, DmaBuffer, DmaError},
     platform::{Event as _, Platform},
+    ring::LEN_MAX,
     sync::atomic::Ordering,
     transport::Transport,
 };
@@ -24,7 +24,7 @@ use crate::{
 /// A ticket consists of a count, a 16-bit queue and a 10-bit slot.
 const SLOT_BITS: u32 = 10;
 const QUEUE_BITS: u32 = 16;
-const _: () = assert!(SLOTS_MAX <= 1 << SLOT_BITS);
+const _: () = assert!(LEN_MAX <= 1 << SLOT_BITS);
 
 const UNKNOWN: ChannelError = ChannelError::Broken("an unknown ticket");
 

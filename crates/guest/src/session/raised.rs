@@ -97,9 +97,8 @@ impl List {
         if !raised.is_own_change() {
             return;
         }
-        if let Some((_, last)) = self.slots.iter_mut().flatten().rev().find(|(of, _)| *of == slot)
-            && last.word == raised.previous
-        {
+        let last = self.slots.iter_mut().flatten().rev().find(|(of, _)| *of == slot);
+        if let Some((_, last)) = last.filter(|(_, last)| last.word == raised.previous) {
             last.word = raised.word;
         } else if let Some(free) = self.slots.iter_mut().find(|place| place.is_none()) {
             *free = Some((slot, raised));

@@ -50,7 +50,11 @@ macro_rules! with_bytes {
             impl WithBytes for $reply {
                 type Structure = $structure;
             }
-            const _: () = assert!(fixed_len(<$reply>::SHAPE) == size_of::<$structure>());
+            const _: () = match <$reply>::SHAPE {
+                Shape::UpTo { head_len } => assert!(head_len == size_of::<$structure>()),
+                Shape::UpToOr { .. } | Shape::Text { .. } => assert!(size_of::<$structure>() == 0),
+                Shape::None | Shape::Fixed(_) => panic!("a reply without a variable part"),
+            };
         )*
     };
 }
@@ -62,15 +66,6 @@ with_bytes! {
     Target: ();
     XattrOut: ();
     IoctlOutBytes: IoctlOut;
-}
-
-/// Returns the number of bytes before the variable part of a reply with this shape.
-const fn fixed_len(shape: Shape) -> usize {
-    match shape {
-        Shape::UpTo { head_len } => head_len,
-        Shape::UpToOr { .. } | Shape::Text { .. } => 0,
-        Shape::None | Shape::Fixed(_) => panic!("a reply without a variable part"),
-    }
 }
 
 /// A reply other than a success.

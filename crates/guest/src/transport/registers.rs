@@ -39,7 +39,7 @@ pub trait Registers: Send + Sync {
 /// access for each field of 1, 2 or 4 bytes, two for a field of 8, and single bytes for arrays (virtio 1.3 §4.1.3.1,
 /// §4.2.2.2).
 pub(super) fn read_fields(registers: &impl Registers, start_bytes: usize, bytes: &mut [u8]) {
-    let is_aligned = |to: usize| start_bytes.is_multiple_of(to);
+    let is_aligned = |to: usize| start_bytes % to == 0;
     match bytes.len() {
         2 if is_aligned(2) => bytes.copy_from_slice(&registers.read_u16(start_bytes).to_le_bytes()),
         4 | 8 if is_aligned(4) => {

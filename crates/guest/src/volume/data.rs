@@ -36,9 +36,8 @@ impl<P: Platform> OpenFile<P> {
         if self.is_mapped() {
             return self.read_mapped(caller, offset, to);
         }
-        if self.is_cached()
-            && let Some(len) = self.read_cached(caller, offset, to.rest(0))?
-        {
+        let cached = if self.is_cached() { self.read_cached(caller, offset, to.rest(0))? } else { None };
+        if let Some(len) = cached {
             return Ok(len);
         }
         self.read_through(caller, offset, to)

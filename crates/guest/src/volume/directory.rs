@@ -155,9 +155,7 @@ impl<P: Platform> Volume<P> {
             ready.push(Entry { ino, cookie: off, file_type: type_, name: name.into() });
         }
         // The next request starts there.
-        if let Some(last) = ready.last()
-            && !stream.progress.advance(last.cookie)
-        {
+        if ready.last().is_some_and(|last| !stream.progress.advance(last.cookie)) {
             stream.collector = None;
             return Err(self.session().impossible_eio());
         }

@@ -175,9 +175,7 @@ impl<P: Platform> Volume<P> {
     /// changes, except in [`CacheMode::Shared`], where every change of the inode has it read again.
     pub fn readlink(&self, caller: &Caller<'_>, inode: &Inode<P>) -> Result<Arc<[u8]>, Errno> {
         let kept = inode.symlink.lock().clone();
-        if let Some((target, validity)) = kept
-            && validity.is_valid(&inode.judge())
-        {
+        if let Some((target, _)) = kept.filter(|(_, validity)| validity.is_valid(&inode.judge())) {
             return Ok(target);
         }
         let asked_at = self.shared.asked_at();

@@ -9,7 +9,11 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 use transom_vm::{
     build,
-    packages::{Cache, Closure, Freshness, OnStderr, Packages, Request, kernels::Series, toolchain::AtLeast},
+    packages::{
+        Cache, Closure, Freshness, OnStderr, Packages, Request,
+        kernels::Series,
+        toolchain::{AtLeast, Companion},
+    },
     peer,
     tools::{Architecture, Tools},
 };
@@ -55,7 +59,8 @@ enum What {
     LinuxWithVersions,
     /// virtiofsd, which Transom is compared with; prints the executable
     Peer,
-    /// A Rust compiler with the sources of `core`; prints the compiler, its version and its Debian release
+    /// A Rust compiler with the sources of `core`; prints the compiler, its version and its Debian release, and with
+    /// `--cargo` a fourth line
     Rust {
         /// The minimum version
         #[arg(long, value_name = "VERSION", default_value = env!("CARGO_PKG_RUST_VERSION"))]
@@ -63,6 +68,9 @@ enum What {
         /// The release to use [default: the first that has one, from this machine's to unstable]
         #[arg(long, value_name = "SUITE")]
         suite: Option<String>,
+        /// Fetch cargo instead of the sources, and print it
+        #[arg(long)]
+        cargo: bool,
     },
     /// Packages, unpacked together; prints the directory that represents /
     Package {
@@ -117,9 +125,11 @@ fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
             Ok(vec![build::pci_kernel_with_versions(&packages, freshness)?.display().to_string()])
         }
         What::Peer => Ok(vec![peer::virtiofsd(&packages)?.display().to_string()]),
-        What::Rust { least, suite } => {
-            let found = packages.toolchain(least, suite.as_deref(), freshness)?;
-            Ok(vec![found.rustc.display().to_string(), found.version, found.suite])
+        What::Rust { least, suite, cargo } => {
+            let companion = if *cargo { Companion::Cargo } else { Companion::Sources };
+            let found = packages.toolchain(least, companion, suite.as_deref(), freshness)?;
+            let cargo = found.cargo.map(|cargo| cargo.display().to_string());
+            Ok([found.rustc.display().to_string(), found.version, found.suite].into_iter().chain(cargo).collect())
         }
         What::Package { suite, deps, names } => {
             let suite = suite.clone().map_or_else(Packages::own_suite, Ok)?;

@@ -1,15 +1,15 @@
-//! A Rust compiler that builds `core` for bare metal: the distribution's, with the sources of its own version.
+//! A Rust compiler other than the pinned one: the distribution's, with the sources of its own version or its cargo.
 //!
 //! A compiler builds only the `core` of its own version, and the project's pinned toolchain comes without sources on
 //! most machines. [`Packages::toolchain`] fetches a compiler with its sources from the nearest release that has one new
-//! enough.
+//! enough. With its cargo, it shows what a release can build.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use super::{Closure, Error, Freshness, Packages, Prefix, Request, Result, kernels::numbers};
 
-/// The compiler, and the sources of `core` and `alloc`.
-const PACKAGES: [&str; 2] = ["rustc", "rust-src"];
+/// The package of the compiler.
+const RUSTC: &str = "rustc";
 /// What `rustc` depends on for linking. Whoever builds this project has them.
 const MACHINES_OWN: &[&str] = &["binutils", "gcc", "libc-dev"];
 
@@ -17,11 +17,22 @@ const MACHINES_OWN: &[&str] = &["binutils", "gcc", "libc-dev"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtLeast(Vec<u32>);
 
+/// What comes with a compiler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Companion {
+    /// The sources of `core` and `alloc`.
+    Sources,
+    /// The cargo of its version.
+    Cargo,
+}
+
 /// A fetched compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
     /// A script that runs the compiler with the libraries that it was built for.
     pub rustc: PathBuf,
+    /// A script that runs its cargo, if it was fetched.
+    pub cargo: Option<PathBuf>,
     /// The version, with Debian's revision.
     pub version: String,
     /// The release that it comes from.
@@ -53,30 +64,36 @@ impl fmt::Display for AtLeast {
 }
 
 impl Packages<'_> {
-    /// A compiler with the sources of `core`, of version `least` or newer: the nearest release's that the cache has, or
-    /// that the mirror has.
+    /// A compiler with its `companion`, of version `least` or newer: the nearest release's that the cache has, or that
+    /// the mirror has.
     ///
     /// `suite` names the only release to ask. Blocks until the compiler is there.
     ///
     /// # Errors
     /// No release has one; also see [`Error`].
-    pub fn toolchain(&self, least: &AtLeast, suite: Option<&str>, freshness: Freshness) -> Result<Toolchain> {
+    pub fn toolchain(
+        &self,
+        least: &AtLeast,
+        companion: Companion,
+        suite: Option<&str>,
+        freshness: Freshness,
+    ) -> Result<Toolchain> {
         let suites = suite.map_or_else(|| Ok(suites(&Self::own_suite()?)), |suite| Ok(vec![suite.to_owned()]))?;
         if freshness == Freshness::Cached {
             for suite in &suites {
-                let fetched = self.cached(&request(suite, freshness))?;
+                let fetched = self.cached(&companion.request(suite, freshness))?;
                 if let Some(prefix) = fetched.filter(|prefix| least.admits(version_of(prefix))) {
-                    return self.toolchain_in(&prefix, suite);
+                    return companion.toolchain_in(&prefix, suite);
                 }
             }
         }
         let mut found = Vec::new();
         for suite in &suites {
-            match self.candidate(suite, PACKAGES[0]) {
+            match self.candidate(suite, RUSTC) {
                 Ok(Some(candidate)) if least.admits(&candidate.version) => {
                     // What the cache has of this release is too old.
-                    let prefix = self.fetch(&request(suite, Freshness::Newest))?;
-                    return self.toolchain_in(&prefix, suite);
+                    let prefix = self.fetch(&companion.request(suite, Freshness::Newest))?;
+                    return companion.toolchain_in(&prefix, suite);
                 }
                 Ok(Some(candidate)) => found.push(format!("{} in {suite}", candidate.version)),
                 Ok(None) | Err(Error::NoSuite { .. }) => {}
@@ -85,12 +102,27 @@ impl Packages<'_> {
         }
         Err(Error::NoToolchain { least: least.to_string(), found })
     }
+}
 
-    /// Writes the script that runs the compiler in `prefix`.
-    fn toolchain_in(&self, prefix: &Prefix, suite: &str) -> Result<Toolchain> {
-        let rustc = std::path::absolute(prefix.root().join("rustc")).map_err(Error::io("cannot find the cache"))?;
-        prefix.write_script("usr/bin/rustc", &rustc)?;
-        Ok(Toolchain { rustc, version: version_of(prefix).to_owned(), suite: suite.to_owned() })
+impl Companion {
+    fn request(self, suite: &str, freshness: Freshness) -> Request<'_> {
+        let packages: &[&str] = match self {
+            Self::Sources => &[RUSTC, "rust-src"],
+            Self::Cargo => &[RUSTC, "cargo"],
+        };
+        Request { suite, packages, closure: Closure::Without(MACHINES_OWN), freshness }
+    }
+
+    /// Writes the scripts that run what is in `prefix`.
+    fn toolchain_in(self, prefix: &Prefix, suite: &str) -> Result<Toolchain> {
+        let root = std::path::absolute(prefix.root()).map_err(Error::io("cannot find the cache"))?;
+        let script = |program: &str| {
+            let path = root.join(program);
+            prefix.write_script(&format!("usr/bin/{program}"), &path).map(|()| path)
+        };
+        let cargo = (self == Self::Cargo).then(|| script("cargo")).transpose()?;
+        let version = version_of(prefix).to_owned();
+        Ok(Toolchain { rustc: script("rustc")?, cargo, version, suite: suite.to_owned() })
     }
 }
 
@@ -99,10 +131,6 @@ impl Packages<'_> {
 fn suites(own: &str) -> Vec<String> {
     let newer = ["stable", "stable-backports", "testing", "unstable"].map(str::to_owned);
     [own.to_owned(), format!("{own}-backports")].into_iter().chain(newer).collect()
-}
-
-fn request(suite: &str, freshness: Freshness) -> Request<'_> {
-    Request { suite, packages: &PACKAGES, closure: Closure::Without(MACHINES_OWN), freshness }
 }
 
 fn version_of(prefix: &Prefix) -> &str {

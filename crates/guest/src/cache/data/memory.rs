@@ -103,7 +103,10 @@ impl<P: Platform, T: Owner> Memory<P, T> {
     /// `before_ns` or earlier.
     pub(crate) fn oldest_dirty(&self, before_ns: u64) -> Option<(Arc<T>, u64)> {
         loop {
-            let oldest = self.dirty.lock().pop_front_if(|dirty| dirty.since_ns <= before_ns)?;
+            let mut list = self.dirty.lock();
+            list.front().filter(|dirty| dirty.since_ns <= before_ns)?;
+            let oldest = list.pop_front()?;
+            drop(list);
             if let Some(inode) = oldest.inode.upgrade() {
                 return Some((inode, oldest.since_ns));
             }
@@ -140,9 +143,7 @@ impl<P: Platform, T: Owner> Memory<P, T> {
     /// Removes the next entry of the ring if its chunk no longer exists.
     fn sweep(&self) {
         let Some(listed) = self.pop() else { return };
-        if let Some(inode) = listed.inode.upgrade()
-            && inode.has_chunk(listed.index, listed.id)
-        {
+        if listed.inode.upgrade().is_some_and(|inode| inode.has_chunk(listed.index, listed.id)) {
             self.ring.lock().push_back(listed);
         }
     }

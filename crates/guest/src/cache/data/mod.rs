@@ -129,9 +129,8 @@ impl Pages {
         while done < from.len() {
             let (index, at) = place(offset + done as u64);
             let len = (PAGE_LEN - at % PAGE_LEN).min(from.len() - done);
-            if let Some(chunk) = self.chunks.get_mut(&index)
-                && chunk.valid >> (at / PAGE_LEN) & 1 != 0
-            {
+            let chunk = self.chunks.get_mut(&index).filter(|chunk| chunk.valid >> (at / PAGE_LEN) & 1 != 0);
+            if let Some(chunk) = chunk {
                 let is_known = is_stable && from.part(done, len).take(chunk.buffer.slice_mut(at..at + len)) == len;
                 if !is_known {
                     chunk.valid &= !mask(at / PAGE_LEN, 1);

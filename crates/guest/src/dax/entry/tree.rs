@@ -231,7 +231,11 @@ impl<P: Platform> State<P> {
     }
 
     pub(super) fn wake_all(&mut self, key: Key) -> Woken<P> {
-        Woken(self.waiters.extract_if(.., |waiter| waiter.key == key).map(|waiter| waiter.event).collect())
+        let mut woken = Vec::new();
+        while let Some(at) = self.waiters.iter().position(|waiter| waiter.key == key) {
+            woken.push(self.waiters.remove(at).event);
+        }
+        Woken(woken)
     }
 }
 

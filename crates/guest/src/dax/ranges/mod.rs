@@ -19,7 +19,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::ops::Range as Span;
+use core::{mem, ops::Range as Span};
 
 use hashbrown::HashMap;
 
@@ -117,7 +117,9 @@ impl<P: Platform> Ranges<P> {
     /// Registers `tables`, which are asked before a range is removed, for as long as they live.
     pub fn register(&self, tables: Weak<dyn PageTables>) {
         let mut map = self.map.lock();
-        let gone: Vec<_> = map.tables.extract_if(.., |known| known.strong_count() == 0).collect();
+        let known = mem::take(&mut map.tables).into_iter();
+        let (kept, gone): (Vec<_>, Vec<_>) = known.partition(|known| known.strong_count() > 0);
+        map.tables = kept;
         map.tables.push(tables);
         drop(map);
         drop(gone);

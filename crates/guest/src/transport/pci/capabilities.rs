@@ -169,7 +169,7 @@ fn range(index: u8, bar: Bar, offset_bytes: u32, len_bytes: u32) -> Result<BarRa
     if len_bytes == 0 || offset_bytes + len_bytes > bar.len_bytes {
         return Err(TransportError::Broken("a structure does not lie within its BAR"));
     }
-    if !offset_bytes.is_multiple_of(4) {
+    if offset_bytes % 4 != 0 {
         return Err(TransportError::Broken("a structure is not aligned to 4 bytes"));
     }
     Ok(BarRange { bar: index, address: bar.address + offset_bytes, len_bytes })
