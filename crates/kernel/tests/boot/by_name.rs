@@ -26,6 +26,8 @@ pub(crate) enum Purpose {
     Chosen,
     /// Waits for a change on the host, of which the device tells.
     Told,
+    /// What Hermit's application does: see `hermit.rs`.
+    Hermit,
 }
 
 /// Pages at the beginning of both files, and what the kernel stores there: see its `mapping/chosen.rs`.
@@ -45,13 +47,14 @@ impl Purpose {
                 fs::write(dir.join("large"), pages(512)).unwrap();
             }
             Self::Told => fs::create_dir(share.join("told")).unwrap(),
+            Self::Hermit => fs::write(share.join("table"), crate::hermit::table()).unwrap(),
         }
     }
 
     /// Returns the daemon's options for the window, and for which files are marked.
     pub(crate) fn window(self) -> Vec<String> {
         let (window_mib, policy) = match self {
-            Self::Usual | Self::Told => (8, "always"),
+            Self::Usual | Self::Told | Self::Hermit => (8, "always"),
             Self::Measured(mib) => (mib, "always"),
             Self::Chosen => (8, "size=1M"),
         };

@@ -55,6 +55,8 @@ pub(crate) enum Attachment {
     Riscv64WithWindow,
     /// The same, and the processor does not mark entries of page tables by itself.
     Riscv64WithoutMarks,
+    /// As `Riscv64WithWindow`, with one processor.
+    Riscv64OfOne,
 }
 
 impl Attachment {
@@ -62,7 +64,11 @@ impl Attachment {
     pub(crate) fn architecture(self) -> &'static str {
         match self {
             Self::Aarch64 | Self::Aarch64OfMessages | Self::Aarch64WithWindow | Self::Aarch64WithoutMarks => "aarch64",
-            Self::Riscv64 | Self::Riscv64OfMessages | Self::Riscv64WithWindow | Self::Riscv64WithoutMarks => "riscv64",
+            Self::Riscv64
+            | Self::Riscv64OfMessages
+            | Self::Riscv64WithWindow
+            | Self::Riscv64WithoutMarks
+            | Self::Riscv64OfOne => "riscv64",
             _ => "x86_64",
         }
     }
@@ -75,10 +81,10 @@ impl Attachment {
     /// Returns whether the device has a window.
     pub(crate) fn has_window(self) -> bool {
         use Attachment::{
-            Aarch64WithWindow, Aarch64WithoutMarks, PciWithWindow, PciWithWindowAndTable, Riscv64WithWindow,
-            Riscv64WithoutMarks,
+            Aarch64WithWindow, Aarch64WithoutMarks, PciWithWindow, PciWithWindowAndTable, Riscv64OfOne,
+            Riscv64WithWindow, Riscv64WithoutMarks,
         };
-        let on_virt = [Aarch64WithWindow, Aarch64WithoutMarks, Riscv64WithWindow, Riscv64WithoutMarks];
+        let on_virt = [Aarch64WithWindow, Aarch64WithoutMarks, Riscv64WithWindow, Riscv64WithoutMarks, Riscv64OfOne];
         [PciWithWindow, PciWithWindowAndTable].contains(&self) || on_virt.contains(&self)
     }
 
@@ -116,6 +122,7 @@ impl Attachment {
             Self::Aarch64WithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
             Self::Riscv64 | Self::Riscv64WithWindow => ("virt", &["-smp", "2"]),
             Self::Riscv64OfMessages => ("virt,aia=aplic-imsic", &["-smp", "2"]),
+            Self::Riscv64OfOne => ("virt", &[]),
             Self::Riscv64WithoutMarks => ("virt", &["-cpu", "rv64,svade=on,svadu=off", "-smp", "2"]),
         }
     }

@@ -2,6 +2,7 @@
 //! devices, and the kernel on each of its architectures.
 
 mod by_name;
+mod hermit;
 mod machine;
 mod registers;
 
@@ -286,11 +287,16 @@ fn run(kernel: &Path, attachment: Attachment, purpose: Purpose) -> Option<(tempf
 
 /// Builds the kernel for an architecture.
 fn kernel(architecture: &str) -> Option<PathBuf> {
+    build(&format!("the kernel for {architecture}"), "scripts/kernel", &[architecture])
+}
+
+/// Builds `name` by a script of the project, which prints where it lies. Returns `None` if it cannot be built here.
+fn build(name: &str, script: &str, arguments: &[&str]) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let output = Command::new(root.join("scripts/kernel")).arg(architecture).output().unwrap();
+    let output = Command::new(root.join(script)).args(arguments).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(3) {
-        println!("SKIPPED: the kernel for {architecture}: {}", errors.trim());
+        println!("SKIPPED: {name}: {}", errors.trim());
         return None;
     }
     assert!(output.status.success(), "{errors}");
