@@ -30,6 +30,10 @@ const WARM_UP_FILES: usize = 1000;
 const WARM_UP_ROUNDS: usize = 50;
 const COUNTED_ROUNDS: usize = 200;
 
+/// How often the rounds are counted at most. A thread that serves a READDIR for the first time makes memory that it
+/// keeps, and the scheduler decides when that is; what a request allocates shows each time.
+const COUNTS_MAX: usize = 4;
+
 /// Data of the largest READ and WRITE, in pages of their own as Linux sends it.
 const LARGE: usize = 1 << 20;
 
@@ -131,6 +135,18 @@ impl Guest<'_> {
         self.daemon.settle();
     }
 
+    /// Returns what has allocated more often than it may.
+    fn failures(&self, label: &str) -> Vec<String> {
+        let rows = OPERATIONS.iter().zip(self.counts).zip(&self.traces);
+        let too_many = rows.filter(|(((_, allowed), count), _)| *count > allowed * COUNTED_ROUNDS as u64);
+        too_many
+            .map(|(((name, _), count), trace)| {
+                let trace = trace.as_deref().unwrap_or_default();
+                format!("{label}: {COUNTED_ROUNDS} of {name} allocate {count} times, first here:\n{trace}")
+            })
+            .collect()
+    }
+
     fn large_requests(&mut self, large: &[u8]) {
         let (nodeid, fh) = (self.nodeid, self.fh);
         self.count(|session| session.fallocate(nodeid, fh, 0, LARGE as u64, 0).unwrap());
@@ -153,7 +169,7 @@ fn a_request_costs_no_allocation_and_a_new_file_one() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Returns what allocates and must not.
+/// Returns what allocates, each time that the rounds are counted, and must not.
 fn failures_with(config: Config, label: &str) -> Vec<String> {
     let large = vec![7; LARGE];
     let daemon = Daemon::start(config);
@@ -165,18 +181,18 @@ fn failures_with(config: Config, label: &str) -> Vec<String> {
     let (counts, traces) = Default::default();
     let mut guest = Guest { daemon: &daemon, session, nodeid, fh, directory, counts, traces, next: 0 };
     guest.warm_up(&large);
-    (0..COUNTED_ROUNDS).for_each(|_| guest.round(&large));
-
-    println!("{label}: allocations per request");
-    for ((name, _), count) in OPERATIONS.iter().zip(guest.counts) {
-        println!("{name:24} {:.2}", count as f64 / COUNTED_ROUNDS as f64);
+    let mut failures = Vec::new();
+    for _ in 0..COUNTS_MAX {
+        (guest.counts, guest.traces) = Default::default();
+        (0..COUNTED_ROUNDS).for_each(|_| guest.round(&large));
+        println!("{label}: allocations per request");
+        for ((name, _), count) in OPERATIONS.iter().zip(guest.counts) {
+            println!("{name:24} {:.2}", count as f64 / COUNTED_ROUNDS as f64);
+        }
+        failures = guest.failures(label);
+        if failures.is_empty() {
+            break;
+        }
     }
-    let rows = OPERATIONS.iter().zip(guest.counts).zip(guest.traces);
-    let too_many = rows.filter(|(((_, allowed), count), _)| *count > allowed * COUNTED_ROUNDS as u64);
-    too_many
-        .map(|(((name, _), count), trace)| {
-            let trace = trace.unwrap_or_default();
-            format!("{label}: {COUNTED_ROUNDS} of {name} allocate {count} times, first here:\n{trace}")
-        })
-        .collect()
+    failures
 }
