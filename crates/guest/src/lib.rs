@@ -24,6 +24,7 @@ pub mod errno;
 pub mod fs;
 pub mod memory;
 pub mod ops;
+mod page_size;
 pub mod platform;
 mod queue;
 pub mod ring;

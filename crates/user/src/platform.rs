@@ -16,13 +16,21 @@ use rustix::{
     },
     time::{ClockId, Timespec, clock_gettime},
 };
-use transom_guest::platform::{self, Held, Platform};
+use transom_guest::platform::{self, Held, PageSize, Platform};
+
+/// Bytes of a page.
+pub(crate) const PAGE_LEN: u64 = Process::PAGE_SIZE.bytes();
+/// Number of pages in 2 MiB.
+pub(crate) const PAGES_PER_HUGE: u64 = Process::PAGE_SIZE.pages_per_huge();
 
 /// A process on Linux.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Process;
 
 impl Platform for Process {
+    /// That of x86-64, the only architecture of this crate.
+    const PAGE_SIZE: PageSize = PageSize::Kib4;
+
     type RawMutex = parking_lot::RawMutex;
     type Event = Event;
 

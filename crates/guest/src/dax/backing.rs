@@ -5,8 +5,7 @@ use core::{cell::Cell, ops::Range, ptr::NonNull};
 
 use super::{
     Access, Pin,
-    entry::PAGE_LEN,
-    fault::{Backing, Lent, LentPage},
+    fault::{Backing, HOST_PAGE_LEN, Lent, LentPage},
 };
 use crate::{
     Errno, Platform,
@@ -70,8 +69,9 @@ impl<P: Platform> Lent for Pin<'_, P> {
         !self.is_synchronous()
     }
 
-    fn allocate(&self, pages: Range<u64>) -> Result<(), Errno> {
-        pages.into_iter().try_for_each(|page| self.touch((page * PAGE_LEN) as usize))
+    /// Touches each page that the host may have: one of the guest's may be several of them.
+    fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        bytes.step_by(HOST_PAGE_LEN as usize).try_for_each(|at| self.touch(at as usize))
     }
 }
 

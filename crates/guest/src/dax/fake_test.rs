@@ -2,24 +2,58 @@
 
 extern crate std;
 
-use alloc::boxed::Box;
-use core::{cell::RefCell, ops::Range, ptr::NonNull};
+use alloc::{boxed::Box, vec, vec::Vec};
+use core::{
+    cell::{Cell, RefCell},
+    ops::Range,
+    ptr::NonNull,
+};
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
 use super::{
-    entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
-    fault::{Backing, Lent, LentPage, View},
+    RANGE_LEN,
+    fault::{Backing, HOST_PAGE_LEN, Lent, LentPage, PagePart, View},
 };
-use crate::{Errno, Platform, platform::Event};
+use crate::{
+    Errno, Platform,
+    platform::{Event, PageSize},
+};
 
-/// Maximum number of pages of the file: three whole 2 MiB and a part.
-pub(super) const PAGES: u64 = 3 * PAGES_PER_HUGE + 40;
+/// Number of the host's pages in 2 MiB. The tests call them blocks; pages are the guest's.
+pub(super) const BLOCKS_PER_HUGE: u64 = RANGE_LEN / HOST_PAGE_LEN;
+/// Maximum number of blocks of the file: three whole 2 MiB and a part, which ends within a page of 16 KiB or 64 KiB.
+pub(super) const BLOCKS: u64 = 3 * BLOCKS_PER_HUGE + 41;
 
-pub(super) struct One;
+/// Defines a test for each size of pages from a function whose parameter is that size in KiB.
+macro_rules! at_each_size {
+    ($($name:ident)*) => {
+        at_each_size!(@ kib4 4 $($name)*);
+        at_each_size!(@ kib16 16 $($name)*);
+        at_each_size!(@ kib64 64 $($name)*);
+    };
+    (@ $size:ident $kib:literal $($name:ident)*) => {
+        mod $size {
+            $(#[test] fn $name() { super::$name::<$kib>() })*
+        }
+    };
+}
+pub(super) use at_each_size;
 
-impl Platform for One {
+/// A system with one thread and pages of `KIB` KiB.
+pub(super) struct One<const KIB: u64>;
+
+impl<const KIB: u64> One<KIB> {
+    /// Number of pages in 2 MiB.
+    pub(super) const HUGE: u64 = Self::PAGE_SIZE.pages_per_huge();
+    /// Number of blocks in a page.
+    pub(super) const BLOCKS: u64 = Self::PAGE_SIZE.bytes() / HOST_PAGE_LEN;
+}
+
+impl<const KIB: u64> Platform for One<KIB> {
+    const PAGE_SIZE: PageSize = PageSize::from_bytes(KIB << 10).unwrap();
+
     type RawMutex = parking_lot::RawMutex;
     type Event = Alone;
 
@@ -45,15 +79,18 @@ impl Event for Alone {
     fn wake_all(&self) {}
 }
 
-/// The file: page contents by number, with holes absent. The memory of the 2 MiB with number i begins at an address
-/// made from i.
+/// The file: contents of blocks by number, with holes absent. The memory of the 2 MiB with number i begins at an
+/// address made from i.
 pub(super) struct Disk {
     pub(super) contents: RefCell<BTreeMap<u64, u32>>,
-    pub(super) pages: RefCell<u64>,
-    /// Pages with allocated storage, and whether the allocation survives a crash.
+    /// The known length, in bytes.
+    pub(super) len_bytes: Cell<u64>,
+    /// The real length, in bytes.
+    pub(super) stored_len_bytes: Cell<u64>,
+    /// Blocks with allocated storage, and whether the allocation survives a crash.
     pub(super) places: RefCell<BTreeMap<u64, bool>>,
-    /// The real length of the file; [`Self::pages`] is the known length.
-    pub(super) stored_pages: RefCell<u64>,
+    /// The length to which the file is truncated when a part of it is lent next.
+    pub(super) cut_when_lent: Cell<Option<u64>>,
     pub(super) has_holes: bool,
     pub(super) is_unstable: bool,
 }
@@ -61,7 +98,21 @@ pub(super) struct Disk {
 impl Disk {
     pub(super) fn new(has_holes: bool, is_unstable: bool) -> Self {
         let (contents, places) = (RefCell::default(), RefCell::default());
-        Self { contents, pages: RefCell::new(PAGES), stored_pages: RefCell::new(PAGES), places, has_holes, is_unstable }
+        let len_bytes = Cell::new(BLOCKS * HOST_PAGE_LEN);
+        Self {
+            contents,
+            stored_len_bytes: len_bytes.clone(),
+            len_bytes,
+            places,
+            cut_when_lent: Cell::new(None),
+            has_holes,
+            is_unstable,
+        }
+    }
+
+    /// Returns the number of blocks that the host has memory for.
+    pub(super) fn blocks(&self) -> u64 {
+        self.len_bytes.get().div_ceil(HOST_PAGE_LEN)
     }
 
     /// Makes every allocation durable.
@@ -69,17 +120,24 @@ impl Disk {
         self.places.borrow_mut().values_mut().for_each(|is_durable| *is_durable = true);
     }
 
-    pub(super) fn resize(&self, pages: u64) {
-        *self.pages.borrow_mut() = pages;
-        *self.stored_pages.borrow_mut() = pages;
-        self.contents.borrow_mut().split_off(&pages);
-        self.places.borrow_mut().split_off(&pages);
+    pub(super) fn resize(&self, len_bytes: u64) {
+        self.len_bytes.set(len_bytes);
+        self.stored_len_bytes.set(len_bytes);
+        self.contents.borrow_mut().split_off(&self.blocks());
+        self.places.borrow_mut().split_off(&self.blocks());
     }
 
-    /// Allocates storage for the page if it has no storage yet, as a store does.
-    pub(super) fn store(&self, page: u64, value: u32) {
-        self.places.borrow_mut().entry(page).or_insert(false);
-        self.contents.borrow_mut().insert(page, value);
+    /// Allocates storage for the block if it has no storage yet, as a store does.
+    pub(super) fn store(&self, block: u64, value: u32) {
+        assert!(block < self.blocks(), "a store that the machine does not survive");
+        self.places.borrow_mut().entry(block).or_insert(false);
+        self.contents.borrow_mut().insert(block, value);
+    }
+
+    /// Returns whether the file has nothing in the 2 MiB with this number.
+    pub(super) fn is_hole(&self, index: u64) -> bool {
+        let blocks = index * BLOCKS_PER_HUGE..(index + 1) * BLOCKS_PER_HUGE;
+        self.contents.borrow().range(blocks).next().is_none()
     }
 }
 
@@ -87,28 +145,24 @@ pub(super) struct At<'a>(u64, &'a Disk);
 
 impl Lent for At<'_> {
     fn start(&self) -> NonNull<u8> {
-        NonNull::new(std::ptr::without_provenance_mut(((self.0 + 1) * super::RANGE_LEN) as usize)).unwrap()
+        NonNull::new(std::ptr::without_provenance_mut(((self.0 + 1) * RANGE_LEN) as usize)).unwrap()
     }
 
     fn is_unstable(&self) -> bool {
         self.1.is_unstable
     }
 
-    fn allocate(&self, pages: Range<u64>) -> Result<(), Errno> {
-        let first = self.0 * PAGES_PER_HUGE;
-        for page in pages {
-            if first + page >= *self.1.stored_pages.borrow() {
+    fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        assert!((bytes.start | bytes.end).is_multiple_of(HOST_PAGE_LEN) && bytes.end <= RANGE_LEN, "{bytes:?}");
+        let first = self.0 * BLOCKS_PER_HUGE;
+        for block in bytes.start / HOST_PAGE_LEN..bytes.end / HOST_PAGE_LEN {
+            if (first + block) * HOST_PAGE_LEN >= self.1.stored_len_bytes.get() {
                 return Err(Errno::FAULT);
             }
-            self.1.places.borrow_mut().entry(first + page).or_insert(false);
+            self.1.places.borrow_mut().entry(first + block).or_insert(false);
         }
         Ok(())
     }
-}
-
-fn page_at(address: usize) -> u64 {
-    assert_eq!(address as u64 % PAGE_LEN, 0);
-    (address as u64 - super::RANGE_LEN) / PAGE_LEN
 }
 
 impl Backing for Disk {
@@ -119,37 +173,48 @@ impl Backing for Disk {
     }
 
     fn known_len_bytes(&self) -> u64 {
-        *self.pages.borrow() * PAGE_LEN
+        self.len_bytes.get()
     }
 
     fn lend(&self, index: u64, is_write: bool) -> Result<LentPage<At<'_>>, Errno> {
-        let pages = Order::Huge.pages(index * PAGES_PER_HUGE);
-        let mut contents = self.contents.borrow_mut();
-        let is_hole = contents.range(pages.clone()).next().is_none();
-        if self.has_holes && is_hole && !is_write {
-            return Ok(LentPage::Hole);
+        if let Some(len_bytes) = self.cut_when_lent.take() {
+            self.resize(len_bytes);
         }
-        if is_hole {
-            contents.insert(pages.start, 0);
+        if self.is_hole(index) {
+            if self.has_holes && !is_write {
+                return Ok(LentPage::Hole);
+            }
+            self.contents.borrow_mut().insert(index * BLOCKS_PER_HUGE, 0);
         }
         Ok(LentPage::Lent(At(index, self)))
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Entry {
-    Shared { page: u64, is_writable: bool },
+    Shared {
+        page: u64,
+        is_writable: bool,
+    },
     Zero,
-    Copy(u32),
+    /// By block. [`COPIED`] is what was copied.
+    Copy(Vec<u32>),
 }
 
-#[derive(Default)]
+/// Stands for the contents of a block in a new copy.
+pub(super) const COPIED: u32 = u32::MAX;
+
 pub(super) struct Table {
+    size: PageSize,
     pub(super) entries: Mutex<BTreeMap<u64, Entry>>,
-    pub(super) allows_beyond_end: bool,
+    allows_beyond_end: bool,
 }
 
 impl Table {
+    pub(super) fn new(size: PageSize, allows_beyond_end: bool) -> Self {
+        Self { size, entries: Mutex::default(), allows_beyond_end }
+    }
+
     fn put(&self, pages: Range<u64>, entry: impl Fn(u64) -> Entry) {
         let mut entries = self.entries.lock();
         for page in pages {
@@ -160,26 +225,41 @@ impl Table {
         }
     }
 
-    pub(super) fn is_writable(&self, page: u64) -> bool {
+    /// Returns the page of the file whose memory begins at `start`.
+    fn page_at(&self, start: NonNull<u8>) -> u64 {
+        let address = start.as_ptr() as u64 - RANGE_LEN;
+        assert_eq!(address % self.size.bytes(), 0);
+        address / self.size.bytes()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.size.bytes() / HOST_PAGE_LEN
+    }
+
+    /// Returns whether a block may be stored to.
+    pub(super) fn is_writable(&self, block: u64) -> bool {
+        let page = block / self.blocks();
         matches!(self.entries.lock().get(&page), Some(Entry::Shared { is_writable: true, .. }))
     }
 
-    /// Returns the contents that a load finds, or `None` for a fault.
-    pub(super) fn load(&self, page: u64, disk: &Disk) -> Option<u32> {
-        Some(match *self.entries.lock().get(&page)? {
+    /// Returns the contents that a load finds in a block, or `None` for a fault.
+    pub(super) fn load(&self, block: u64, disk: &Disk) -> Option<u32> {
+        let page = block / self.blocks();
+        Some(match self.entries.lock().get(&page)? {
             Entry::Shared { page: at, .. } => {
-                assert_eq!(at, page, "the page of another place");
-                disk.contents.borrow().get(&page).copied().unwrap_or(0)
+                assert_eq!(*at, page, "the page of another place");
+                assert!(block < disk.blocks(), "a load that the machine does not survive");
+                disk.contents.borrow().get(&block).copied().unwrap_or(0)
             }
             Entry::Zero => 0,
-            Entry::Copy(value) => value,
+            Entry::Copy(values) => values[(block % self.blocks()) as usize],
         })
     }
 }
 
 impl View for Table {
     fn install(&self, pages: Range<u64>, from: NonNull<u8>, is_writable: bool) -> Result<(), Errno> {
-        let first = page_at(from.as_ptr() as usize);
+        let first = self.page_at(from);
         self.put(pages.clone(), |page| Entry::Shared { page: first + page - pages.start, is_writable });
         Ok(())
     }
@@ -189,11 +269,13 @@ impl View for Table {
         Ok(())
     }
 
-    fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno> {
-        if let Some(from) = from {
-            assert_eq!(page_at(from.as_ptr() as usize), page);
+    fn install_copy(&self, page: u64, from: Option<PagePart>) -> Result<(), Errno> {
+        let mut values = vec![0; self.blocks() as usize];
+        if let Some(PagePart { start, len_bytes }) = from {
+            assert_eq!((self.page_at(start), len_bytes % HOST_PAGE_LEN as usize), (page, 0));
+            values[..len_bytes / HOST_PAGE_LEN as usize].fill(COPIED);
         }
-        self.entries.lock().insert(page, Entry::Copy(u32::MAX));
+        self.entries.lock().insert(page, Entry::Copy(values));
         Ok(())
     }
 

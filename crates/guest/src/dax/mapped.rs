@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::{
     PageTables,
-    entry::{LockedAll, Order, PAGE_LEN, PAGES_PER_HUGE, Tree},
+    entry::{LockedAll, Order, Tree},
     fault::{Backing, Fault, FaultOutcome, View, fault, finish_sync},
     pin::Change,
     unflushed::Unflushed,
@@ -28,7 +28,8 @@ pub struct Mapped<P: Platform> {
 
 impl<P: Platform> Default for Mapped<P> {
     fn default() -> Self {
-        Self { tree: Tree::default(), views: Mutex::default(), unflushed: Mutex::default() }
+        let unflushed = Mutex::new(Unflushed::new(P::PAGE_SIZE));
+        Self { tree: Tree::default(), views: Mutex::default(), unflushed }
     }
 }
 
@@ -136,7 +137,7 @@ impl<P: Platform> Mapped<P> {
 
     /// Removes the entries of the 2 MiB with number `index`, and their pages from page tables.
     fn remove(&self, index: u64, entries: LockedAll<'_, P>) {
-        self.zap(&Order::Huge.pages(index * PAGES_PER_HUGE), false);
+        self.zap(&Order::Huge.pages(index * P::PAGE_SIZE.pages_per_huge(), P::PAGE_SIZE), false);
         self.record(&entries, |_| {});
         entries.remove();
     }
@@ -160,13 +161,14 @@ impl<P: Platform> PageTables for Mapped<P> {
         true
     }
 
-    /// Removes shared pages by whole 2 MiB, copies by page. Also waits for pinned pages.
+    /// Removes shared pages by whole 2 MiB, and copies of pages that begin in `bytes`. Also waits for pinned pages.
     fn revoke(&self, bytes: Range<u64>, with_copies: bool) {
-        let pages = bytes.start / PAGE_LEN..bytes.end.div_ceil(PAGE_LEN);
+        let page_len = P::PAGE_SIZE.bytes();
+        let pages = bytes.start / page_len..bytes.end.div_ceil(page_len);
         self.tree.layout_busy(pages.clone());
-        self.tree.indices(pages).into_iter().for_each(|index| self.take_out(index));
+        self.tree.indices(pages.clone()).into_iter().for_each(|index| self.take_out(index));
         if with_copies {
-            self.zap(&(bytes.start.div_ceil(PAGE_LEN)..bytes.end.div_ceil(PAGE_LEN)), true);
+            self.zap(&(bytes.start.div_ceil(page_len)..pages.end), true);
         }
     }
 

@@ -5,6 +5,10 @@
 //! puts pages of a range into page tables registers [`PageTables`], which are asked to remove them before a range is
 //! unmapped. [`reclaim`] takes ranges back, [`admission`] decides which part of a file deserves a range.
 //!
+//! The size of a guest's page ([`Platform::PAGE_SIZE`](crate::Platform::PAGE_SIZE)) decides how finely files are
+//! faulted, protected and marked as stored to. The server knows nothing of it: what it maps are ranges of 2 MiB, at
+//! offsets that every alignment that it may ask for divides.
+//!
 //! Locks, outermost first: an inode's ranges, the window's pool. Both are held for short sections, during which no
 //! request, hook or copy runs.
 
@@ -31,6 +35,8 @@ mod fake_test;
 mod memory_test;
 #[cfg(all(test, not(feature = "loom")))]
 mod model_test;
+#[cfg(all(test, not(feature = "loom")))]
+mod page_size_test;
 #[cfg(all(test, not(feature = "loom")))]
 mod sync_test;
 #[cfg(all(test, not(feature = "loom")))]

@@ -9,18 +9,15 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
 
-use super::{
-    RANGE_LEN,
-    entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
-    pin::Change,
-};
+use super::{RANGE_LEN, entry::Order, pin::Change};
+use crate::platform::PageSize;
 
-/// One bit for each page of an aligned 2 MiB.
-type Bits = [u64; (PAGES_PER_HUGE / 64) as usize];
+/// One bit for each page of an aligned 2 MiB, of which there are fewer if pages are larger.
+type Bits = [u64; (PageSize::Kib4.pages_per_huge() / 64) as usize];
 
 /// The marks of one file.
-#[derive(Default)]
 pub(super) struct Unflushed {
+    size: PageSize,
     /// By the number of the 2 MiB. No value is empty.
     waiting: BTreeMap<u64, Bits>,
     /// Bounded by the number of flushing threads.
@@ -35,14 +32,18 @@ struct Flush {
 }
 
 impl Unflushed {
+    pub(super) fn new(size: PageSize) -> Self {
+        Self { size, waiting: BTreeMap::new(), flushing: Vec::new(), next_id: 0 }
+    }
+
     /// Marks `pages`.
     pub(super) fn add(&mut self, pages: Range<u64>) {
         let mut at = pages.start;
         while at < pages.end {
-            let index = at / PAGES_PER_HUGE;
+            let index = at / self.size.pages_per_huge();
             let bits = self.waiting.entry(index).or_default();
-            let end = pages.end.min((index + 1) * PAGES_PER_HUGE);
-            for (word, bit) in (at..end).map(place) {
+            let end = pages.end.min(Order::Huge.pages(at, self.size).end);
+            for (word, bit) in (at..end).map(|page| place(page, self.size)) {
                 bits[word] |= bit;
             }
             at = end;
@@ -51,7 +52,7 @@ impl Unflushed {
 
     /// Returns the numbers of the 2 MiB within `pages` that have marks.
     pub(super) fn indices(&self, pages: &Range<u64>) -> Vec<u64> {
-        let nodes = pages.start / PAGES_PER_HUGE..pages.end.div_ceil(PAGES_PER_HUGE);
+        let nodes = self.size.huge_of(pages);
         let flushing = self.flushing.iter().map(|flush| flush.index).filter(|index| nodes.contains(index));
         self.waiting.range(nodes.clone()).map(|(&index, _)| index).chain(flushing).collect()
     }
@@ -69,7 +70,7 @@ impl Unflushed {
         let id = self.next_id;
         self.next_id += 1;
         self.flushing.push(Flush { id, index, bits });
-        Some((id, runs(index, &bits)))
+        Some((id, runs(index, &bits, self.size)))
     }
 
     /// Ends a flush. If it failed, its pages are marked again.
@@ -85,46 +86,46 @@ impl Unflushed {
     /// Adjusts the marks to a change of the file.
     pub(super) fn change(&mut self, change: Change) {
         match change {
-            Change::Cut { len_bytes } => self.remove_from(len_bytes.div_ceil(PAGE_LEN)),
+            Change::Cut { len_bytes } => self.remove_from(len_bytes.div_ceil(self.size.bytes())),
             Change::Moved { from_bytes, to_bytes } => self.shift(from_bytes, to_bytes),
         }
     }
 
     /// Removes the marks from `page` on: the file ends there.
     fn remove_from(&mut self, page: u64) {
-        let index = page / PAGES_PER_HUGE;
+        let (index, size) = (page / self.size.pages_per_huge(), self.size);
         let mut gone = self.waiting.split_off(&index);
         if let Some(mut bits) = gone.remove(&index) {
-            clear_from(&mut bits, index, page);
+            clear_from(&mut bits, index, page, size);
             if !is_empty(&bits) {
                 self.waiting.insert(index, bits);
             }
         }
-        self.flushing.iter_mut().for_each(|flush| clear_from(&mut flush.bits, flush.index, page));
+        self.flushing.iter_mut().for_each(|flush| clear_from(&mut flush.bits, flush.index, page, size));
     }
 
     /// Moves the marks at and after `from` to `to`. Pages that are being flushed are marked once more, because the
     /// flush may have looked for them at the old place.
     fn shift(&mut self, from: u64, to: u64) {
-        let first = from.min(to) / RANGE_LEN;
+        let (first, size) = (from.min(to) / RANGE_LEN, self.size);
         let flushing = self.flushing.iter().filter(|flush| flush.index >= first).map(|flush| (flush.index, flush.bits));
         let affected = self.waiting.split_off(&first).into_iter().chain(flushing);
-        for pages in affected.flat_map(|(index, bits)| runs(index, &bits)).collect::<Vec<_>>() {
-            let (start, end) = (pages.start * PAGE_LEN, pages.end * PAGE_LEN);
+        for pages in affected.flat_map(|(index, bits)| runs(index, &bits, size)).collect::<Vec<_>>() {
+            let (start, end) = (pages.start * size.bytes(), pages.end * size.bytes());
             if start < from.min(to) {
-                self.add(pages.start..end.min(from.min(to)).div_ceil(PAGE_LEN));
+                self.add(pages.start..end.min(from.min(to)).div_ceil(size.bytes()));
             }
             if end > from {
                 let moved = |at: u64| (at - from).saturating_add(to);
-                self.add(moved(start.max(from)) / PAGE_LEN..moved(end).div_ceil(PAGE_LEN));
+                self.add(moved(start.max(from)) / size.bytes()..moved(end).div_ceil(size.bytes()));
             }
         }
     }
 }
 
 /// Returns the word and the bit of `page`.
-fn place(page: u64) -> (usize, u64) {
-    let at = page % PAGES_PER_HUGE;
+fn place(page: u64, size: PageSize) -> (usize, u64) {
+    let at = page % size.pages_per_huge();
     ((at / 64) as usize, 1 << (at % 64))
 }
 
@@ -133,19 +134,19 @@ fn is_empty(bits: &Bits) -> bool {
 }
 
 /// Clears the bits from `page` on, in the 2 MiB with number `index`.
-fn clear_from(bits: &mut Bits, index: u64, page: u64) {
-    let own = Order::Huge.pages(index * PAGES_PER_HUGE);
+fn clear_from(bits: &mut Bits, index: u64, page: u64, size: PageSize) {
+    let own = Order::Huge.pages(index * size.pages_per_huge(), size);
     for gone in page.max(own.start)..own.end {
-        let (word, bit) = place(gone);
+        let (word, bit) = place(gone, size);
         bits[word] &= !bit;
     }
 }
 
 /// Returns the runs of marked pages, in pages of the file.
-fn runs(index: u64, bits: &Bits) -> Vec<Range<u64>> {
+fn runs(index: u64, bits: &Bits, size: PageSize) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
-    for page in Order::Huge.pages(index * PAGES_PER_HUGE) {
-        let (word, bit) = place(page);
+    for page in Order::Huge.pages(index * size.pages_per_huge(), size) {
+        let (word, bit) = place(page, size);
         if bits[word] & bit == 0 {
             continue;
         }

@@ -8,11 +8,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::{
-    entry::{PAGE_LEN, PAGES_PER_HUGE},
-    pin::Change,
-    unflushed::Unflushed,
-};
+use super::{pin::Change, unflushed::Unflushed};
+use crate::platform::PageSize;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -26,16 +23,18 @@ enum Step {
     Insert(Range<u64>),
 }
 
-const PAGES: u64 = 3 * PAGES_PER_HUGE;
+/// Blocks in a page.
+const PARTS: u64 = 4;
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let page = || prop_oneof![0..PAGES, (0..4u64).prop_map(|index| (index * PAGES_PER_HUGE).saturating_sub(1))];
-    // File systems with small blocks move by parts of a page.
-    let bytes = || (page(), 0..4u64, 1..600u64, 0..4u64);
+fn steps(size: PageSize) -> impl Strategy<Value = Vec<Step>> {
+    let (huge, page_len) = (size.pages_per_huge(), size.bytes());
+    let page = move || prop_oneof![0..3 * huge, (0..4u64).prop_map(move |index| (index * huge).saturating_sub(1))];
+    // File systems move by blocks, which may be parts of a page.
+    let bytes = move || (page(), 0..PARTS, 1..huge + huge / 6, 0..PARTS);
     let bytes = move || {
-        bytes().prop_map(|(page, part, len, more)| {
-            let start = page * PAGE_LEN + part * 1024;
-            start..start + len * PAGE_LEN + more * 1024
+        bytes().prop_map(move |(page, part, len, more)| {
+            let start = page * page_len + part * page_len / PARTS;
+            start..start + len * page_len + more * page_len / PARTS
         })
     };
     let step = prop_oneof![
@@ -50,81 +49,96 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Returns the pages after the bytes from `from..` were moved to `to..`. Pages in between are gone.
-fn moved(pages: &BTreeSet<u64>, from: u64, to: u64) -> BTreeSet<u64> {
-    let blocks = pages.iter().flat_map(|page| (0..4u64).map(move |part| page * PAGE_LEN + part * 1024));
+fn moved(pages: &BTreeSet<u64>, from: u64, to: u64, page_len: u64) -> BTreeSet<u64> {
+    let blocks = pages.iter().flat_map(|page| (0..PARTS).map(move |part| page * page_len + part * page_len / PARTS));
     let places = blocks.filter_map(|at| match at {
         at if at >= from => Some(at - from + to),
         at if at < to => Some(at),
         _ => None,
     });
-    places.map(|at| at / PAGE_LEN).collect()
+    places.map(|at| at / page_len).collect()
+}
+
+fn run(size: PageSize, steps: Vec<Step>) {
+    let (huge, page_len) = (size.pages_per_huge(), size.bytes());
+    let mut unflushed = Unflushed::new(size);
+    // The dirty pages, and those that each flush in progress has seen, by the oracle.
+    let mut dirty = BTreeSet::new();
+    let mut flushes: Vec<(u64, BTreeSet<u64>)> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Add(page) => {
+                unflushed.add(page..page + 1);
+                dirty.insert(page);
+                // It was stored to after they began.
+                flushes.iter_mut().for_each(|(_, pages)| _ = pages.remove(&page));
+            }
+            Step::Begin(index) => {
+                let wanted = index * huge..(index + 1) * huge;
+                let expected: BTreeSet<_> = dirty.range(wanted.clone()).copied().collect();
+                let known = unflushed.indices(&(wanted.start + 5..wanted.start + 6)).contains(&index);
+                let begun = unflushed.begin(index);
+                assert!(expected.is_empty() || known && begun.is_some());
+                if let Some((id, pages)) = begun {
+                    let pages: BTreeSet<_> = pages.into_iter().flatten().collect();
+                    assert!(pages.is_superset(&expected) && pages.iter().all(|page| wanted.contains(page)));
+                    flushes.push((id, pages));
+                }
+            }
+            Step::End(is_flushed) => {
+                if flushes.is_empty() {
+                    continue;
+                }
+                let (id, pages) = flushes.remove(0);
+                unflushed.end(id, is_flushed);
+                if is_flushed {
+                    dirty.retain(|page| !pages.contains(page));
+                }
+            }
+            Step::Cut(pages) => {
+                unflushed.change(Change::Cut { len_bytes: (pages * page_len).saturating_sub(100) });
+                dirty.split_off(&pages);
+            }
+            Step::Collapse(bytes) => {
+                unflushed.change(Change::Moved { from_bytes: bytes.end, to_bytes: bytes.start });
+                dirty = moved(&dirty, bytes.end, bytes.start, page_len);
+                // They have looked at the old places.
+                flushes.iter_mut().for_each(|(_, pages)| pages.retain(|page| (page + 1) * page_len <= bytes.start));
+            }
+            Step::Insert(bytes) => {
+                unflushed.change(Change::Moved { from_bytes: bytes.start, to_bytes: bytes.end });
+                dirty = moved(&dirty, bytes.start, bytes.end, page_len);
+                flushes.iter_mut().for_each(|(_, pages)| pages.retain(|page| (page + 1) * page_len <= bytes.start));
+            }
+        }
+    }
+    // No mark is left over forever.
+    for (id, _) in flushes {
+        unflushed.end(id, true);
+    }
+    for index in unflushed.indices(&(0..u64::MAX)) {
+        if let Some((id, _)) = unflushed.begin(index) {
+            unflushed.end(id, true);
+        }
+    }
+    assert!(unflushed.indices(&(0..u64::MAX)).is_empty());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_page_that_was_stored_to_is_flushed_wherever_it_is_by_then(steps in steps()) {
-        let mut unflushed = Unflushed::default();
-        // The dirty pages, and those that each flush in progress has seen, by the oracle.
-        let mut dirty = BTreeSet::new();
-        let mut flushes: Vec<(u64, BTreeSet<u64>)> = Vec::new();
-        for step in steps {
-            match step {
-                Step::Add(page) => {
-                    unflushed.add(page..page + 1);
-                    dirty.insert(page);
-                    // It was stored to after they began.
-                    flushes.iter_mut().for_each(|(_, pages)| _ = pages.remove(&page));
-                }
-                Step::Begin(index) => {
-                    let wanted = index * PAGES_PER_HUGE..(index + 1) * PAGES_PER_HUGE;
-                    let expected: BTreeSet<_> = dirty.range(wanted.clone()).copied().collect();
-                    let known = unflushed.indices(&(wanted.start + 5..wanted.start + 6)).contains(&index);
-                    let begun = unflushed.begin(index);
-                    prop_assert!(expected.is_empty() || known && begun.is_some());
-                    if let Some((id, pages)) = begun {
-                        let pages: BTreeSet<_> = pages.into_iter().flatten().collect();
-                        prop_assert!(pages.is_superset(&expected) && pages.iter().all(|page| wanted.contains(page)));
-                        flushes.push((id, pages));
-                    }
-                }
-                Step::End(is_flushed) => {
-                    if flushes.is_empty() {
-                        continue;
-                    }
-                    let (id, pages) = flushes.remove(0);
-                    unflushed.end(id, is_flushed);
-                    if is_flushed {
-                        dirty.retain(|page| !pages.contains(page));
-                    }
-                }
-                Step::Cut(pages) => {
-                    unflushed.change(Change::Cut { len_bytes: (pages * PAGE_LEN).saturating_sub(100) });
-                    dirty.split_off(&pages);
-                }
-                Step::Collapse(bytes) => {
-                    unflushed.change(Change::Moved { from_bytes: bytes.end, to_bytes: bytes.start });
-                    dirty = moved(&dirty, bytes.end, bytes.start);
-                    // They have looked at the old places.
-                    flushes.iter_mut().for_each(|(_, pages)| pages.retain(|page| (page + 1) * PAGE_LEN <= bytes.start));
-                }
-                Step::Insert(bytes) => {
-                    unflushed.change(Change::Moved { from_bytes: bytes.start, to_bytes: bytes.end });
-                    dirty = moved(&dirty, bytes.start, bytes.end);
-                    flushes.iter_mut().for_each(|(_, pages)| pages.retain(|page| (page + 1) * PAGE_LEN <= bytes.start));
-                }
-            }
-        }
-        // No mark is left over forever.
-        for (id, _) in flushes {
-            unflushed.end(id, true);
-        }
-        for index in unflushed.indices(&(0..u64::MAX)) {
-            if let Some((id, _)) = unflushed.begin(index) {
-                unflushed.end(id, true);
-            }
-        }
-        prop_assert!(unflushed.indices(&(0..u64::MAX)).is_empty());
+    fn every_page_that_was_stored_to_is_flushed_wherever_it_is_by_then(steps in steps(PageSize::Kib4)) {
+        run(PageSize::Kib4, steps);
+    }
+
+    #[test]
+    fn so_is_every_page_of_16_kib(steps in steps(PageSize::Kib16)) {
+        run(PageSize::Kib16, steps);
+    }
+
+    #[test]
+    fn so_is_every_page_of_64_kib(steps in steps(PageSize::Kib64)) {
+        run(PageSize::Kib64, steps);
     }
 }

@@ -24,7 +24,8 @@ use crate::{
 /// The oldest minor version supported: older messages have other lengths, and no virtio-fs device is older.
 pub const MINOR_VERSION_MIN: u32 = 27;
 
-/// The unit of [`Negotiated::max_pages`], and the minimum length that a request has to carry, in bytes.
+/// The unit of [`Negotiated::max_pages`], and the minimum length that a request has to carry, in bytes. It does not
+/// depend on the guest's pages.
 pub const PAGE_LEN: usize = 4096;
 
 /// Pages per request if the server does not know MAX_PAGES.

@@ -3,7 +3,7 @@
 //! An access to an unmapped place ends the test.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::File,
     os::unix::fs::FileExt as _,
     ptr::NonNull,
@@ -83,6 +83,8 @@ pub(crate) struct FakeWindow {
     pub(crate) fails_each: AtomicU64,
     /// The error with which they fail.
     pub(crate) error: Mutex<i32>,
+    /// The host's pages of the file that were touched.
+    pub(crate) touched: Mutex<BTreeSet<u64>>,
 }
 
 impl FakeWindow {
@@ -163,7 +165,9 @@ impl WindowMemory for FakeWindow {
     }
 
     fn touch(&self, offset: u64) -> Result<(), Errno> {
-        self.place(offset, 1, true).map(drop)
+        let at = self.place(offset, 1, true)?;
+        self.touched.lock().unwrap().insert(at / 4096);
+        Ok(())
     }
 }
 
@@ -251,6 +255,7 @@ pub(crate) fn share_on<P: Platform>(
         asked: AtomicU64::new(0),
         fails_each: AtomicU64::new(0),
         error: Mutex::new(Errno::NOMEM.raw()),
+        touched: Mutex::default(),
     });
     let config = Config { cache: CachePolicy::Auto, ..Config::default() };
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());

@@ -6,6 +6,7 @@ mod fake;
 mod hostile;
 mod model;
 mod over_mmio;
+mod page_sizes;
 #[path = "../volume/paged.rs"]
 mod paged;
 mod reclaim;

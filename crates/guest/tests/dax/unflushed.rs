@@ -3,20 +3,21 @@
 use std::{ops::Range, ptr::NonNull, sync::Arc};
 
 use transom_guest::{
-    Errno,
+    Errno, Platform as _,
     dax::{
         RANGE_LEN,
         backing::FileBacking,
-        entry::{Order, PAGE_LEN},
-        fault::{Fault, FaultOutcome, Intent, View},
+        entry::Order,
+        fault::{Fault, FaultOutcome, Intent, PagePart, View},
     },
     fs::{File, OpenOptions},
 };
 
 use crate::fake::{Ticking, share};
 
+const PAGE_LEN: u64 = Ticking::PAGE_SIZE.bytes();
 /// Pages in 2 MiB.
-const HUGE: u64 = RANGE_LEN / PAGE_LEN;
+const HUGE: u64 = Ticking::PAGE_SIZE.pages_per_huge();
 const COLLAPSE_RANGE: u32 = 0x08;
 const INSERT_RANGE: u32 = 0x20;
 
@@ -32,7 +33,7 @@ impl View for Blind {
         Ok(())
     }
 
-    fn install_copy(&self, _: u64, _: Option<NonNull<u8>>) -> Result<(), Errno> {
+    fn install_copy(&self, _: u64, _: Option<PagePart>) -> Result<(), Errno> {
         Ok(())
     }
 

@@ -6,10 +6,11 @@ use std::sync::{
 };
 
 use transom_guest::{
+    Platform as _,
     dax::{
         RANGE_LEN,
         backing::FileBacking,
-        entry::{Order, PAGE_LEN},
+        entry::Order,
         fault::{Fault, FaultOutcome, Intent, View},
         mapped::Mapped,
     },
@@ -22,7 +23,7 @@ use crate::{
     unflushed::Blind,
 };
 
-const HUGE: u64 = RANGE_LEN / PAGE_LEN;
+const HUGE: u64 = Ticking::PAGE_SIZE.pages_per_huge();
 
 /// Returns whether an entry of the 2 MiB with number `index` is locked. An entry that is only young is idle at the
 /// second try.

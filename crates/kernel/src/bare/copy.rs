@@ -4,7 +4,9 @@
 
 use core::ptr::NonNull;
 
-use transom_guest::{Errno, dax::entry::PAGE_LEN};
+use transom_guest::Errno;
+
+use super::platform::PAGE_LEN;
 
 // Each architecture has these in its `copy_bytes.rs`.
 unsafe extern "C" {

@@ -10,7 +10,9 @@ use core::{
 
 use transom_guest::dax::RANGE_LEN;
 
-const PAGE: Layout = match Layout::from_size_align(4096, 4096) {
+use super::platform::PAGE_LEN;
+
+const PAGE: Layout = match Layout::from_size_align(PAGE_LEN as usize, PAGE_LEN as usize) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
 };

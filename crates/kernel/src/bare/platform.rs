@@ -3,7 +3,10 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{Ordering, fence};
 
-use transom_guest::{Platform, platform};
+use transom_guest::{
+    Platform,
+    platform::{self, PageSize},
+};
 
 use super::{
     arch,
@@ -14,10 +17,17 @@ use super::{
 /// How long a processor waits before it is clear that a wake was lost: far longer than a busy machine takes.
 pub(super) const LOST_NS: u64 = 120_000_000_000;
 
+/// Bytes of a page.
+pub(super) const PAGE_LEN: u64 = Bare::PAGE_SIZE.bytes();
+/// Number of pages in 2 MiB.
+pub(super) const PAGES_PER_HUGE: u64 = Bare::PAGE_SIZE.pages_per_huge();
+
 /// The bare machine.
 pub(super) struct Bare;
 
 impl Platform for Bare {
+    const PAGE_SIZE: PageSize = PageSize::Kib4;
+
     type RawMutex = RawLock;
     type Event = Event;
 

@@ -12,10 +12,7 @@
 use alloc::vec::Vec;
 use core::{ops::Range, ptr::NonNull};
 
-use transom_guest::dax::{
-    RANGE_LEN,
-    entry::{Order, PAGE_LEN},
-};
+use transom_guest::dax::{RANGE_LEN, entry::Order};
 
 use super::{
     arch::{self, format},
@@ -23,6 +20,7 @@ use super::{
     entry::{EMPTY, Entry, Slot},
     lock::Lock,
     page,
+    platform::PAGE_LEN,
     walk::{load, slot, store},
 };
 

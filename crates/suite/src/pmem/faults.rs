@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use transom_user::{
-    guest::dax::entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
+    guest::{Platform as _, dax::entry::Order},
     map::{Mapping, Protection, Sharing},
+    platform::Process,
 };
 
 use super::{
@@ -23,6 +24,10 @@ use super::{
 };
 use crate::{Verdict, guest::Virtual, job::FileSystem, places::Places};
 
+/// Of a page.
+const PAGE_LEN: u64 = Process::PAGE_SIZE.bytes();
+/// In 2 MiB.
+const PAGES_PER_HUGE: u64 = Process::PAGE_SIZE.pages_per_huge();
 /// Of the file: two ranges of the window.
 const LEN: u64 = 4 << 20;
 /// Of the file that is copied beside.

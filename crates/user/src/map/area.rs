@@ -15,10 +15,9 @@ use std::{
 use rustix::mm::{
     MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap_anonymous, mprotect, mremap, mremap_fixed, munmap,
 };
-use transom_guest::dax::entry::PAGE_LEN;
 
 use super::space::Extent;
-use crate::fault::copy::copy;
+use crate::{fault::copy::copy, platform::PAGE_LEN};
 
 const PAGE: usize = PAGE_LEN as usize;
 

@@ -15,10 +15,10 @@ use std::{
 };
 
 use transom_guest::{
-    Errno,
+    Errno, Platform as _,
     dax::{
         PageTables as _, RANGE_LEN,
-        entry::{Order, PAGE_LEN},
+        entry::Order,
         fault::{Backing, Fault, FaultOutcome, Intent, Lent, LentPage, View},
         mapped::Mapped,
     },
@@ -30,7 +30,10 @@ use super::{
     service::{self, Faults},
     view::Pages,
 };
-use crate::{fault::copy::copy, platform::Process};
+use crate::{
+    fault::copy::copy,
+    platform::{PAGE_LEN, Process},
+};
 
 const HUGE: usize = RANGE_LEN as usize;
 const PAGE: usize = PAGE_LEN as usize;
@@ -244,7 +247,7 @@ fn what_is_written_back_faults_at_the_next_store() {
     };
     mapped.write_back(0..u64::MAX, &mut flush).unwrap();
     mapped.write_back(0..u64::MAX, &mut flush).unwrap();
-    assert_eq!(flushed, vec![Order::Huge.pages(0)]);
+    assert_eq!(flushed, vec![Order::Huge.pages(0, Process::PAGE_SIZE)]);
     of.load(0..HUGE);
     assert_eq!(of.served(), 0);
     of.store(0, &[2]);

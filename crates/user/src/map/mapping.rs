@@ -7,7 +7,7 @@ use transom_guest::{
     dax::{
         RANGE_LEN,
         backing::FileBacking,
-        entry::{Order, PAGE_LEN},
+        entry::Order,
         fault::{Fault, FaultOutcome, Intent, View},
         mapped::Mapped,
     },
@@ -21,7 +21,7 @@ use super::{
     service::{self, Faults},
     view::Pages,
 };
-use crate::platform::Process;
+use crate::platform::{PAGE_LEN, Process};
 
 /// The accesses that a mapping allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use std::ptr;
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use transom_guest::dax::entry::PAGE_LEN;
+
+use crate::platform::PAGE_LEN;
 
 /// Number of spare mappings, one for each page: more than the holes in a few mappings need.
 const COUNT: usize = 16;

@@ -5,10 +5,7 @@ use std::{collections::HashMap, io, iter::once, ops::Range, ptr::NonNull};
 use parking_lot::Mutex;
 use transom_guest::{
     Errno,
-    dax::{
-        entry::{PAGE_LEN, PAGES_PER_HUGE},
-        fault::View,
-    },
+    dax::fault::{PagePart, View},
 };
 
 use super::{
@@ -16,6 +13,7 @@ use super::{
     bits::{BITS, Bits},
     room::Room,
 };
+use crate::platform::{PAGE_LEN, PAGES_PER_HUGE};
 
 /// Number of aligned pages that a private mapping copies at once, if none are copied yet: each isolated copy uses one
 /// of the 65,530 mappings that Linux allows a process.
@@ -229,7 +227,9 @@ impl View for Pages {
         Err(Errno::OPNOTSUPP)
     }
 
-    fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno> {
+    fn install_copy(&self, page: u64, from: Option<PagePart>) -> Result<(), Errno> {
+        // The file has a whole page: it is one of the host's.
+        let from = from.map(|part| part.start);
         let mut is_there = false;
         let copied = self.change(|chunks| {
             is_there = self.copy(chunks, page, from)?;

@@ -1,4 +1,4 @@
-//! The contents of one file: pages of 4 KiB in chunks of memory that the device fills.
+//! The contents of one file: pages of 4 KiB, whatever the guest's have, in chunks of memory that the device fills.
 //!
 //! [`Pages`] is what one inode caches. Its lock is held for a lookup or a copy, never across a request. A page is
 //! valid, busy while a READ fills it, or neither. Data from a READ is not kept if the file was changed in the meantime.

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{
-    Order, PAGES_PER_HUGE, Tree,
+    Order, Tree,
     node::Entry,
-    tree::{Key, State, nodes_of},
+    tree::{Key, State},
 };
 use crate::platform::Platform;
 
@@ -22,10 +22,10 @@ impl<P: Platform> Tree<P> {
     /// Locks every entry of the 2 MiB with number `index`, one after the other. Blocks while another thread has locked
     /// one of them.
     pub fn lock_all(&self, index: u64) -> LockedAll<'_, P> {
-        let first = index * PAGES_PER_HUGE;
+        let Range { start: first, end } = pages_of::<P>(index);
         let mut all = LockedAll { tree: self, index, entries: Vec::new() };
         let mut page = first;
-        while page < first + PAGES_PER_HUGE {
+        while page < end {
             let mut state = self.state.lock();
             match all.lock_from(&mut state, page) {
                 // The entry is looked up again: it may be gone, or have another order.
@@ -42,7 +42,7 @@ impl<P: Platform> Tree<P> {
     /// Locks every entry of the 2 MiB with number `index`, in order to remove them. Returns `None` if one is locked,
     /// pinned, or was used since the last such call.
     pub fn try_lock_idle(&self, index: u64) -> Option<LockedAll<'_, P>> {
-        let first = index * PAGES_PER_HUGE;
+        let Range { start: first, end } = pages_of::<P>(index);
         let mut state = self.state.lock();
         let Some(node) = state.nodes.get_mut(&index) else {
             return Some(LockedAll { tree: self, index, entries: Vec::new() });
@@ -53,8 +53,8 @@ impl<P: Platform> Tree<P> {
             if !entry.is_locked() {
                 node.put(order, at, entry.with_young(false));
             }
-            page = order.pages(at).end;
-            if page >= first + PAGES_PER_HUGE {
+            page = order.pages(at, P::PAGE_SIZE).end;
+            if page >= end {
                 break;
             }
         }
@@ -69,7 +69,7 @@ impl<P: Platform> Tree<P> {
 
     /// Returns the numbers of the 2 MiB within `pages` that have entries.
     pub fn indices(&self, pages: Range<u64>) -> Vec<u64> {
-        self.state.lock().nodes.range(nodes_of(&pages)).map(|(&index, _)| index).collect()
+        self.state.lock().nodes.range(P::PAGE_SIZE.huge_of(&pages)).map(|(&index, _)| index).collect()
     }
 }
 
@@ -77,7 +77,7 @@ impl<P: Platform> LockedAll<'_, P> {
     /// Locks the entries from `page` on, up to one that is already locked. Returns that entry's page, and what to wait
     /// for.
     fn lock_from(&mut self, state: &mut State<P>, mut page: u64) -> Option<(u64, Key)> {
-        let first = self.index * PAGES_PER_HUGE;
+        let Range { start: first, end } = pages_of::<P>(self.index);
         let node = state.nodes.get_mut(&self.index)?;
         while let Some((order, at, entry)) = node.next(first, page) {
             if entry.is_locked() {
@@ -86,8 +86,8 @@ impl<P: Platform> LockedAll<'_, P> {
             let entry = entry.with_locked(true);
             node.put(order, at, entry);
             self.entries.push((order, at, entry));
-            page = order.pages(at).end;
-            if page >= first + PAGES_PER_HUGE {
+            page = order.pages(at, P::PAGE_SIZE).end;
+            if page >= end {
                 break;
             }
         }
@@ -101,7 +101,10 @@ impl<P: Platform> LockedAll<'_, P> {
 
     /// Returns the pages of the dirty entries.
     pub fn dirty(&self) -> impl Iterator<Item = Range<u64>> {
-        self.entries.iter().filter(|(.., entry)| entry.is_dirty()).map(|&(order, page, _)| order.pages(page))
+        self.entries
+            .iter()
+            .filter(|(.., entry)| entry.is_dirty())
+            .map(|&(order, page, _)| order.pages(page, P::PAGE_SIZE))
     }
 
     /// Marks all entries clean, after everything was flushed.
@@ -125,4 +128,10 @@ impl<P: Platform> Drop for LockedAll<'_, P> {
             woken.wake();
         }
     }
+}
+
+/// Returns the pages of the 2 MiB with number `index`.
+fn pages_of<P: Platform>(index: u64) -> Range<u64> {
+    let count = P::PAGE_SIZE.pages_per_huge();
+    index * count..(index + 1) * count
 }

@@ -18,7 +18,7 @@ pub struct Locked<'t, P: Platform> {
 
 impl<'t, P: Platform> Locked<'t, P> {
     pub(super) fn new(tree: &'t Tree<P>, order: Order, page: u64, entry: Entry) -> Self {
-        Self { tree, order, page: order.first_page(page), entry, is_in_tree: true }
+        Self { tree, order, page: order.first_page(page, P::PAGE_SIZE), entry, is_in_tree: true }
     }
 
     /// Returns the entry's order.
@@ -28,7 +28,7 @@ impl<'t, P: Platform> Locked<'t, P> {
 
     /// Returns the entry's pages.
     pub fn pages(&self) -> Range<u64> {
-        self.order.pages(self.page)
+        self.order.pages(self.page, P::PAGE_SIZE)
     }
 
     /// Returns a number that changes when this entry, or another one of the same 2 MiB, is removed. After unlocking and
@@ -65,8 +65,8 @@ impl<'t, P: Platform> Locked<'t, P> {
         woken.wake();
     }
 
-    /// Replaces this entry of 2 MiB, whose pages are not in any page table any more, with an empty entry of 4 KiB for
-    /// `page`.
+    /// Replaces this entry of 2 MiB, whose pages are not in any page table any more, with an empty entry for `page`
+    /// alone.
     pub(super) fn split(mut self, page: u64) -> Self {
         debug_assert!(self.order == Order::Huge && self.kind() != Kind::Real, "an entry with bytes is not split");
         self.is_in_tree = false;

@@ -1,12 +1,12 @@
 //! The mapped parts of a file: a tree of entries, each locked while a fault on it is served.
 //!
-//! An entry stands for a page of 4 KiB or for an aligned 2 MiB: [`Kind::Empty`] while the first fault decides, then
-//! [`Kind::Zero`] for a hole, or [`Kind::Real`]. A thread that finds an entry locked waits for its key, which is the
-//! entry's first page; an unlock wakes one waiter of that key, a removal all of them. A 2 MiB entry and 4 KiB entries
-//! within it never exist together: see [`Tree::grab`] for the rules.
+//! An entry stands for a page (`Platform::PAGE_SIZE`) or for an aligned 2 MiB: [`Kind::Empty`] while the first fault
+//! decides, then [`Kind::Zero`] for a hole, or [`Kind::Real`]. A thread that finds an entry locked waits for its key,
+//! which is the entry's first page; an unlock wakes one waiter of that key, a removal all of them. A 2 MiB entry and
+//! entries of pages within it never exist together: see [`Tree::grab`] for the rules.
 //!
-//! Memory per GiB of a file: a node for each 2 MiB that has an entry, at most 64 KiB in total, and 512 more bytes for
-//! each node with 4 KiB entries, at most 256 KiB in total.
+//! Memory per GiB of a file: a node for each 2 MiB that has an entry, at most 64 KiB in total. A node with entries of
+//! pages takes a byte more for each page that 2 MiB have: 512 bytes with pages of 4 KiB, at most 256 KiB in total.
 //!
 //! Locks: the tree's own, for short sections. Page tables are changed with an entry locked and the tree unlocked. A
 //! thread that has locked an entry waits for no other entry, except in [`Tree::lock_all`], which takes them by
@@ -28,15 +28,12 @@ pub use lock_all::LockedAll;
 pub use locked::Locked;
 pub use tree::{Grab, Pages, Tree};
 
-/// Size of a small page, in bytes.
-pub const PAGE_LEN: u64 = 4096;
-/// Number of small pages in a large one.
-pub const PAGES_PER_HUGE: u64 = super::RANGE_LEN / PAGE_LEN;
+use crate::platform::PageSize;
 
 /// The size of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
-    /// 4 KiB.
+    /// A page.
     Small,
     /// 2 MiB.
     Huge,
@@ -44,19 +41,19 @@ pub enum Order {
 
 impl Order {
     /// Returns the first page of the entry that contains `page`: the entry's key.
-    pub fn first_page(self, page: u64) -> u64 {
+    pub fn first_page(self, page: u64, size: PageSize) -> u64 {
         match self {
             Self::Small => page,
-            Self::Huge => page - page % PAGES_PER_HUGE,
+            Self::Huge => page - page % size.pages_per_huge(),
         }
     }
 
     /// Returns the pages of the entry that contains `page`.
-    pub fn pages(self, page: u64) -> Range<u64> {
-        let first = self.first_page(page);
+    pub fn pages(self, page: u64, size: PageSize) -> Range<u64> {
+        let first = self.first_page(page, size);
         match self {
             Self::Small => first..first + 1,
-            Self::Huge => first..first + PAGES_PER_HUGE,
+            Self::Huge => first..first + size.pages_per_huge(),
         }
     }
 }

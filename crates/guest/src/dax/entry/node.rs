@@ -1,8 +1,9 @@
 //! The entries of one aligned 2 MiB of a file, stored compactly.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec};
 
-use super::{Kind, Order, PAGES_PER_HUGE};
+use super::{Kind, Order};
+use crate::platform::PageSize;
 
 /// One entry, or no entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +66,12 @@ impl Entry {
     }
 }
 
-/// Holds one entry of 2 MiB, entries of 4 KiB, or no entries.
+/// Holds one entry of 2 MiB, entries of pages, or no entries.
 #[derive(Debug)]
 pub(super) struct Node {
     huge: Entry,
-    small: Option<Box<Small>>,
+    small: Option<Small>,
+    size: PageSize,
     /// Number of pins of its pages.
     pub(super) pins: u32,
     /// Changes with each removal of an entry, and is never that of an earlier node.
@@ -78,14 +80,15 @@ pub(super) struct Node {
 
 #[derive(Debug)]
 struct Small {
-    entries: [Entry; PAGES_PER_HUGE as usize],
-    /// The number of 4 KiB entries.
+    /// One for each page of the 2 MiB.
+    entries: Box<[Entry]>,
+    /// The number of entries that are there.
     used: u16,
 }
 
 impl Node {
-    pub(super) fn new(stamp: u64) -> Self {
-        Self { huge: Entry::NONE, small: None, pins: 0, stamp }
+    pub(super) fn new(stamp: u64, size: PageSize) -> Self {
+        Self { huge: Entry::NONE, small: None, size, pins: 0, stamp }
     }
 
     /// Returns whether the node can be dropped.
@@ -99,7 +102,7 @@ impl Node {
 
     /// Returns the entry that contains `page`, which is in this node.
     pub(super) fn find(&self, page: u64) -> Option<(Order, Entry)> {
-        let small = || Some(self.small.as_ref()?.entries[place(page)]);
+        let small = || Some(self.small.as_ref()?.entries[self.place(page)]);
         let found = if self.huge.is_there() { (Order::Huge, self.huge) } else { (Order::Small, small()?) };
         found.1.is_there().then_some(found)
     }
@@ -108,18 +111,19 @@ impl Node {
     pub(super) fn put(&mut self, order: Order, page: u64, entry: Entry) {
         match order {
             Order::Huge => {
-                debug_assert!(self.small.is_none(), "entries of 4 KiB under one of 2 MiB");
+                debug_assert!(self.small.is_none(), "entries of pages under one of 2 MiB");
                 self.huge = entry;
             }
             Order::Small => {
-                debug_assert!(!self.huge.is_there(), "an entry of 2 MiB over one of 4 KiB");
-                self.put_small(place(page), entry);
+                debug_assert!(!self.huge.is_there(), "an entry of 2 MiB over one of a page");
+                self.put_small(self.place(page), entry);
             }
         }
     }
 
     fn put_small(&mut self, place: usize, entry: Entry) {
-        let new = || Box::new(Small { entries: [Entry::NONE; PAGES_PER_HUGE as usize], used: 0 });
+        let count = self.size.pages_per_huge() as usize;
+        let new = || Small { entries: vec![Entry::NONE; count].into_boxed_slice(), used: 0 };
         let small = self.small.get_or_insert_with(new);
         let before = core::mem::replace(&mut small.entries[place], entry);
         small.used = small.used + u16::from(entry.is_there()) - u16::from(before.is_there());
@@ -134,11 +138,11 @@ impl Node {
             return (page == first).then_some((Order::Huge, first, self.huge));
         }
         let entries = &self.small.as_ref()?.entries;
-        let found = (place(page)..entries.len()).find(|&place| entries[place].is_there())?;
+        let found = (self.place(page)..entries.len()).find(|&place| entries[place].is_there())?;
         Some((Order::Small, first + found as u64, entries[found]))
     }
-}
 
-fn place(page: u64) -> usize {
-    (page % PAGES_PER_HUGE) as usize
+    fn place(&self, page: u64) -> usize {
+        (page % self.size.pages_per_huge()) as usize
+    }
 }

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::ops::Range;
 
 use super::{
-    Kind, Locked, Order, PAGES_PER_HUGE,
+    Kind, Locked, Order,
     node::{Entry, Node},
 };
 use crate::{
@@ -47,7 +47,7 @@ pub(super) enum Key {
 pub enum Grab<'t, P: Platform> {
     /// The caller has locked the entry.
     Locked(Locked<'t, P>),
-    /// There are 4 KiB entries and one of 2 MiB was requested: the fault must be served with an entry of 4 KiB.
+    /// There are entries of pages and one of 2 MiB was requested: the fault must be served with an entry of a page.
     FallBack,
 }
 
@@ -70,13 +70,13 @@ impl<P: Platform> Default for Tree<P> {
 impl<P: Platform> Tree<P> {
     /// Locks the entry that serves a fault of `order` on `page`; creates an empty one if there is no entry.
     ///
-    /// A real entry of 2 MiB serves faults of 4 KiB, and so does one of zeros if nothing is stored. For a store, an
+    /// A real entry of 2 MiB serves faults of a page, and so does one of zeros if nothing is stored. For a store, an
     /// entry of zeros is split: `unmap` removes its pages from page tables, with the entry locked, and an empty entry
-    /// of 4 KiB replaces it. Blocks while another thread has locked the entry.
+    /// of the page replaces it. Blocks while another thread has locked the entry.
     pub fn grab(&self, page: u64, order: Order, is_write: bool, unmap: impl Fn(Range<u64>)) -> Grab<'_, P> {
         loop {
             let mut state = self.state.lock();
-            let node = state.node(page / PAGES_PER_HUGE);
+            let node = state.node(page / P::PAGE_SIZE.pages_per_huge());
             let (found, entry) = match node.find(page) {
                 _ if order == Order::Huge && node.has_small() => return Grab::FallBack,
                 None => {
@@ -84,7 +84,7 @@ impl<P: Platform> Tree<P> {
                     return Grab::Locked(Locked::new(self, order, page, Entry::NEW));
                 }
                 Some((found, entry)) if entry.is_locked() => {
-                    self.wait(state, Key::Entry(found.first_page(page)));
+                    self.wait(state, Key::Entry(found.first_page(page, P::PAGE_SIZE)));
                     continue;
                 }
                 Some(found) => found,
@@ -105,10 +105,10 @@ impl<P: Platform> Tree<P> {
     pub fn find(&self, page: u64) -> Option<Locked<'_, P>> {
         loop {
             let mut state = self.state.lock();
-            let node = state.nodes.get_mut(&(page / PAGES_PER_HUGE))?;
+            let node = state.nodes.get_mut(&(page / P::PAGE_SIZE.pages_per_huge()))?;
             let (order, entry) = node.find(page)?;
             if entry.is_locked() {
-                self.wait(state, Key::Entry(order.first_page(page)));
+                self.wait(state, Key::Entry(order.first_page(page, P::PAGE_SIZE)));
                 continue;
             }
             let entry = entry.with_locked(true);
@@ -119,7 +119,7 @@ impl<P: Platform> Tree<P> {
 
     /// Returns a number that changes with every removal of an entry in the 2 MiB that contains `page`.
     pub(super) fn stamp(&self, page: u64) -> Option<u64> {
-        self.state.lock().nodes.get(&(page / PAGES_PER_HUGE)).map(|node| node.stamp)
+        self.state.lock().nodes.get(&(page / P::PAGE_SIZE.pages_per_huge())).map(|node| node.stamp)
     }
 
     /// Sleeps until another thread wakes the caller for `key`.
@@ -136,7 +136,7 @@ impl<P: Platform> Tree<P> {
     /// Pins `pages`: [`Self::layout_busy`] waits until they are unpinned. Takes memory for each 2 MiB of them.
     pub fn pin(&self, pages: Range<u64>) -> Pages<'_, P> {
         let mut state = self.state.lock();
-        for index in nodes_of(&pages) {
+        for index in P::PAGE_SIZE.huge_of(&pages) {
             state.node(index).pins += 1;
         }
         Pages { tree: self, pages }
@@ -144,7 +144,7 @@ impl<P: Platform> Tree<P> {
 
     /// Unpins pages that were pinned once.
     pub(super) fn unpin(&self, pages: &Range<u64>) {
-        for index in nodes_of(pages) {
+        for index in P::PAGE_SIZE.huge_of(pages) {
             let mut state = self.state.lock();
             let Some(node) = state.nodes.get_mut(&index) else { continue };
             node.pins -= 1;
@@ -161,7 +161,11 @@ impl<P: Platform> Tree<P> {
     pub fn layout_busy(&self, pages: Range<u64>) {
         loop {
             let state = self.state.lock();
-            let pinned = state.nodes.range(nodes_of(&pages)).find(|(_, node)| node.pins > 0).map(|(&index, _)| index);
+            let pinned = state
+                .nodes
+                .range(P::PAGE_SIZE.huge_of(&pages))
+                .find(|(_, node)| node.pins > 0)
+                .map(|(&index, _)| index);
             let Some(index) = pinned else { break };
             self.wait(state, Key::Pins(index));
         }
@@ -190,7 +194,7 @@ impl<P: Platform> State<P> {
     /// Returns the node of the 2 MiB with number `index`; creates it if it does not exist.
     fn node(&mut self, index: u64) -> &mut Node {
         let next = &mut self.next_stamp;
-        self.nodes.entry(index).or_insert_with(|| Node::new(stamp(next)))
+        self.nodes.entry(index).or_insert_with(|| Node::new(stamp(next), P::PAGE_SIZE))
     }
 
     /// Unlocks the entry at `page`, as `entry`: an empty one is removed, and all its waiters are woken; otherwise one
@@ -199,19 +203,19 @@ impl<P: Platform> State<P> {
         if entry.kind() == Kind::Empty {
             return self.remove(order, page);
         }
-        let node = self.nodes.get_mut(&(page / PAGES_PER_HUGE)).expect("a locked entry is in the tree");
+        let node = self.nodes.get_mut(&(page / P::PAGE_SIZE.pages_per_huge())).expect("a locked entry is in the tree");
         node.put(order, page, entry.with_locked(false));
         self.wake_one(Key::Entry(page))
     }
 
-    /// Creates an empty, locked entry of 4 KiB; the caller ensures that there is no entry of either order.
+    /// Creates an empty, locked entry of a page; the caller ensures that there is no entry of either order.
     pub(super) fn insert_small(&mut self, page: u64) {
-        self.node(page / PAGES_PER_HUGE).put(Order::Small, page, Entry::NEW);
+        self.node(page / P::PAGE_SIZE.pages_per_huge()).put(Order::Small, page, Entry::NEW);
     }
 
     /// Removes the entry at `page`, which the caller has locked.
     pub(super) fn remove(&mut self, order: Order, page: u64) -> Woken<P> {
-        let index = page / PAGES_PER_HUGE;
+        let index = page / P::PAGE_SIZE.pages_per_huge();
         let node = self.nodes.get_mut(&index).expect("a locked entry is in the tree");
         node.put(order, page, Entry::NONE);
         node.stamp = stamp(&mut self.next_stamp);
@@ -243,9 +247,4 @@ impl<P: Platform> State<P> {
 fn stamp(next: &mut u64) -> u64 {
     *next += 1;
     *next
-}
-
-/// Returns the numbers of the 2 MiB that contain `pages`.
-pub(super) fn nodes_of(pages: &Range<u64>) -> Range<u64> {
-    if pages.is_empty() { 0..0 } else { pages.start / PAGES_PER_HUGE..pages.end.div_ceil(PAGES_PER_HUGE) }
 }

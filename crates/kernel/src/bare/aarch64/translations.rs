@@ -4,7 +4,7 @@
 
 use core::{arch::asm, ops::Range};
 
-use transom_guest::dax::entry::PAGE_LEN;
+use crate::bare::platform::PAGE_LEN;
 
 /// Pages beyond which forgetting everything is cheaper than forgetting each.
 const PAGES_MAX: usize = 32;

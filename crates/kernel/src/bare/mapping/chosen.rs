@@ -6,13 +6,20 @@ use alloc::{format, vec};
 
 use transom_guest::{
     Errno,
-    dax::entry::{Order, PAGE_LEN},
+    dax::entry::Order,
     fs::{File, OpenOptions},
 };
 use transom_wire::linux::O_DIRECT;
 
 use super::{Mapping, Sharing};
-use crate::bare::{Failure, by_name::CHOSEN, console::say, platform::Bare, scenario::expect, share::Share};
+use crate::bare::{
+    Failure,
+    by_name::CHOSEN,
+    console::say,
+    platform::{Bare, PAGE_LEN},
+    scenario::expect,
+    share::Share,
+};
 
 const PAGE: usize = PAGE_LEN as usize;
 /// Pages that are read of each file, each by a call of its own and past the cache.

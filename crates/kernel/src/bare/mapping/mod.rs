@@ -21,7 +21,7 @@ use transom_guest::{
     Errno,
     dax::{
         RANGE_LEN,
-        entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
+        entry::Order,
         fault::{Fault, FaultOutcome, Intent, View},
         mapped::Mapped,
     },
@@ -29,7 +29,14 @@ use transom_guest::{
     volume::OpenFile,
 };
 
-use super::{copy, dirty, entry::Entry, lock::Lock, page, platform::Bare, tables, window};
+use super::{
+    copy, dirty,
+    entry::Entry,
+    lock::Lock,
+    page,
+    platform::{Bare, PAGE_LEN},
+    tables, window,
+};
 
 pub(super) use chosen::run as run_chosen;
 pub(super) use parallel::run_on_both;
@@ -175,5 +182,3 @@ impl State {
         outcome == FaultOutcome::Installed || self.pages.is_removed()
     }
 }
-
-const _: () = assert!(PAGES_PER_HUGE * PAGE_LEN == RANGE_LEN);

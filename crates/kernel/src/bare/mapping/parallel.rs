@@ -5,10 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use transom_guest::{
     Errno,
-    dax::{
-        RANGE_LEN,
-        entry::{Order, PAGE_LEN},
-    },
+    dax::{RANGE_LEN, entry::Order},
     fs::{File, Fs, OpenOptions},
     platform::Event as _,
 };
@@ -16,7 +13,7 @@ use transom_guest::{
 use super::{Mapping, Sharing, copy};
 use crate::bare::{
     jobs,
-    platform::{Bare, Event},
+    platform::{Bare, Event, PAGE_LEN},
     scenario::{self, Step, StepError, expect},
 };
 
@@ -150,7 +147,8 @@ fn flush(fs: &Fs<Bare>) -> Result<String, Errno> {
         move || {
             for number in 1..=FLUSHES {
                 await_step(&stored, number);
-                expect(mapping.sync()? == [Order::Small.pages(STORED as u64)])?;
+                let page = STORED as u64;
+                expect(mapping.sync()? == [page..page + 1])?;
                 advance(&flushed);
             }
             Ok(())

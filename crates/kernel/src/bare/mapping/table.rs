@@ -6,12 +6,18 @@ use alloc::vec;
 
 use transom_guest::{
     Errno,
-    dax::entry::{Order, PAGE_LEN},
+    dax::entry::Order,
     fs::{Fs, OpenOptions},
 };
 
 use super::{Mapping, Sharing};
-use crate::bare::{arch, by_name::MEASURED, console::say, platform::Bare, scenario::expect};
+use crate::bare::{
+    arch,
+    by_name::MEASURED,
+    console::say,
+    platform::{Bare, PAGE_LEN},
+    scenario::expect,
+};
 
 const PAGE: usize = PAGE_LEN as usize;
 

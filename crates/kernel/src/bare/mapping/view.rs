@@ -10,12 +10,13 @@ use transom_guest::{
     Errno,
     dax::{
         RANGE_LEN,
-        entry::{Order, PAGE_LEN, PAGES_PER_HUGE},
-        fault::View,
+        entry::Order,
+        fault::{PagePart, View},
     },
 };
 
-use super::{Entry, page, tables, window};
+use super::{Entry, PAGE_LEN, page, tables, window};
+use crate::bare::platform::PAGES_PER_HUGE;
 
 const PAGE: usize = PAGE_LEN as usize;
 const HUGE: usize = RANGE_LEN as usize;
@@ -106,14 +107,15 @@ impl View for Pages {
         self.map(pages, |at| (zeros + at % HUGE) as u64, false)
     }
 
-    fn install_copy(&self, page: u64, from: Option<NonNull<u8>>) -> Result<(), Errno> {
+    fn install_copy(&self, page: u64, from: Option<PagePart>) -> Result<(), Errno> {
         let _changing = tables::CHANGING.lock();
         self.check()?;
         let at = self.addresses.start + (page * PAGE_LEN) as usize;
         if tables::get(at).is_some_and(|entry| entry.is_copy) {
             return Ok(());
         }
-        tables::set_copy(at, from).ok_or(Errno::NOMEM)
+        // The file has a whole page: it is one of the host's.
+        tables::set_copy(at, from.map(|part| part.start)).ok_or(Errno::NOMEM)
     }
 
     fn zap(&self, pages: Range<u64>, with_copies: bool) {

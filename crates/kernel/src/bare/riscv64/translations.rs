@@ -9,10 +9,11 @@
 
 use core::{arch::asm, ops::Range};
 
-use transom_guest::dax::entry::{PAGE_LEN, PAGES_PER_HUGE};
-
 use super::sbi;
-use crate::bare::processors;
+use crate::bare::{
+    platform::{PAGE_LEN, PAGES_PER_HUGE},
+    processors,
+};
 
 /// Pages beyond which everything is forgotten, which is cheaper than forgetting each. Who changes an entry of an upper
 /// table passes all that it stands for, which is more.

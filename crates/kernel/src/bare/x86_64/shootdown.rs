@@ -10,11 +10,10 @@ use core::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use transom_guest::dax::entry::PAGE_LEN;
-
 use super::{apic, processor, vectors};
 use crate::bare::{
     lock::Lock,
+    platform::PAGE_LEN,
     processors::{self, PROCESSORS_MAX},
 };
 
