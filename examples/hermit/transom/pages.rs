@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use hermit_sync::InterruptTicketMutex;
 use memory_addresses::{PhysAddr, VirtAddr};
 use transom_guest::Errno;
-use transom_guest::dax::fault::View;
+use transom_guest::dax::fault::{PagePart, View};
 
 use super::memory::{self, PAGE_LEN};
 use crate::arch::mm::paging::{self, BasePageSize};
@@ -76,7 +76,7 @@ impl View for Pages {
     }
 
     /// There are no private mappings.
-    fn install_copy(&self, _page: u64, _from: Option<NonNull<u8>>) -> Result<(), Errno> {
+    fn install_copy(&self, _page: u64, _from: Option<PagePart>) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
