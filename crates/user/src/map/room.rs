@@ -29,17 +29,23 @@ pub(super) fn keep() {
     keep_in(&mut KEPT.lock());
 }
 
+/// Returns whether the process may have some more mappings than it has, beside the spare ones.
+///
+/// A thread that begins needs a few: its stack, one for signal handlers, and memory to allocate from. It panics where
+/// the kernel refuses them, which ends the process. Another thread may take them after this returns.
+pub(super) fn is_left() -> bool {
+    let mut tried = None;
+    keep_in(&mut tried);
+    let is_left = tried.is_some();
+    release(&mut tried);
+    is_left
+}
+
 impl Room {
     /// Releases the spare mappings. Blocks while another thread has them.
     pub(super) fn make() -> Self {
         let mut kept = KEPT.lock();
-        if let Some(start) = kept.take() {
-            // SAFETY: mapped by `keep_in`, and used by no one.
-            let ended = unsafe { munmap(ptr::with_exposed_provenance_mut(start), COUNT * PAGE) };
-            if ended.is_err() {
-                *kept = Some(start);
-            }
-        }
+        release(&mut kept);
         Self(kept)
     }
 }
@@ -47,6 +53,16 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         keep_in(&mut self.0);
+    }
+}
+
+fn release(kept: &mut Option<usize>) {
+    if let Some(start) = kept.take() {
+        // SAFETY: mapped by `keep_in`, and used by no one.
+        let ended = unsafe { munmap(ptr::with_exposed_provenance_mut(start), COUNT * PAGE) };
+        if ended.is_err() {
+            *kept = Some(start);
+        }
     }
 }
 

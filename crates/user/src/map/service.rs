@@ -16,13 +16,14 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        mpsc,
     },
 };
 
 use parking_lot::RwLock;
 use rustix::thread::futex::{self, Flags};
 
-use super::space;
+use super::{room, space};
 use crate::fault::{Fault, Served, serve_with};
 
 /// Maximum number of concurrent faults; more wait for a slot. All slots are scanned for each post.
@@ -98,18 +99,30 @@ fn start() -> io::Result<()> {
     static STARTED: OnceLock<Result<(), i32>> = OnceLock::new();
     let started = STARTED.get_or_init(|| {
         PROCESS.store(std::process::id(), Ordering::Release);
+        let (has_begun, begun) = mpsc::channel();
         for _ in 0..IDLE_MAX {
-            start_thread().map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
+            let has_begun = has_begun.clone();
+            // Nobody waits for those that were started before one that was not.
+            start_thread(move || _ = has_begun.send(()))
+                .map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
         }
+        // Where no mapping is left, a thread that begins ends the process ([`room::is_left`]), which may use up its
+        // mappings as soon as this returns.
+        for () in begun.iter().take(IDLE_MAX) {}
         serve_with(post);
         Ok(())
     });
     started.map_err(io::Error::from_raw_os_error)
 }
 
-fn start_thread() -> io::Result<()> {
+/// Starts a service thread, which calls `begin` first.
+fn start_thread(begin: impl FnOnce() + Send + 'static) -> io::Result<()> {
     IDLE.fetch_add(1, Ordering::SeqCst);
-    let thread = std::thread::Builder::new().name("transom-fault".into()).spawn(work);
+    let run = move || {
+        begin();
+        work();
+    };
+    let thread = std::thread::Builder::new().name("transom-fault".into()).spawn(run);
     if thread.is_err() {
         IDLE.fetch_sub(1, Ordering::SeqCst);
     }
@@ -168,12 +181,16 @@ fn work() {
                 was_idle = false;
                 if IDLE.fetch_sub(1, Ordering::SeqCst) == 1 {
                     // If the process may not have more threads, the next post waits for an existing one.
-                    let _ = start_thread();
+                    if room::is_left() {
+                        let _ = start_thread(|| {});
+                    }
                 }
                 let state = if serve(slot) { AGAIN } else { FAILS };
+                // Before the answer, which the next post may follow at once: this thread does not block until it looks
+                // for that one.
+                IDLE.fetch_add(1, Ordering::SeqCst);
                 slot.state.store(state, Ordering::Release);
                 let _ = futex::wake(&slot.state, Flags::PRIVATE, 1);
-                IDLE.fetch_add(1, Ordering::SeqCst);
             }
         }
         if was_idle {

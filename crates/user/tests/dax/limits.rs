@@ -2,9 +2,12 @@
 
 #![expect(unsafe_code, reason = "mappings of its own fill the process")]
 
-use std::{path::Path, process::Command, ptr};
+use std::{fs, path::Path, process::Command, ptr, thread};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::{
+    mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap},
+    thread::gettid,
+};
 use transom_user::{
     guest::Errno,
     map::{MapFile as _, Mapping, Protection, Sharing},
@@ -60,13 +63,37 @@ impl Drop for Full {
     }
 }
 
+/// Waits until all other threads of this process sleep. One that begins needs mappings of its own, such as a stack for
+/// signal handlers, and would end the process where none is left.
+fn wait_for_others() {
+    let own = gettid().as_raw_nonzero().to_string();
+    let others_sleep = || {
+        let mut others = fs::read_dir("/proc/self/task").unwrap().flatten().filter(|task| *task.file_name() != *own);
+        others.all(|task| match fs::read_to_string(task.path().join("stat")) {
+            Ok(stat) => stat.rsplit_once(") ").unwrap().1.starts_with('S'),
+            // It has ended.
+            Err(_) => true,
+        })
+    };
+    // One that waits for another to let go of a lock sleeps too: it runs by the second look, or the other does.
+    while !(others_sleep() && others_sleep()) {
+        thread::yield_now();
+    }
+}
+
+/// Returns the number of threads that serve faults.
+fn service_threads() -> usize {
+    let names = fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| fs::read(task.path().join("comm")));
+    names.filter(|name| name.as_ref().is_ok_and(|name| name == b"transom-fault\n")).count()
+}
+
 #[test]
 fn pages_are_taken_away_by_a_process_that_has_no_mapping_left() {
     if let Some(dir) = std::env::var_os(CHILD) {
         return take_away(Path::new(&dir));
     }
     let dir = common::on_disk();
-    std::fs::write(dir.path().join("file"), patterned(0, 8 * RANGE, 1)).unwrap();
+    fs::write(dir.path().join("file"), patterned(0, 8 * RANGE, 1)).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", NAME, "--nocapture"])
         .env(CHILD, dir.path())
@@ -105,6 +132,8 @@ fn take_away(dir: &Path) {
     assert_eq!(check(&shared, &expected, 0..PAGES), PAGES);
     private.write_at(5 * RANGE, b"mine").unwrap();
 
+    wait_for_others();
+    let threads = service_threads();
     let full = Full::new();
     // 1. In the middle of what is shown.
     file.allocate(3, (3 * RANGE + PAGE) as u64, 2 * PAGE as u64).unwrap();
@@ -124,5 +153,6 @@ fn take_away(dir: &Path) {
     drop(full);
     assert_eq!(check(&shared, &expected, 0..5 * RANGE / PAGE - 1), 5 * RANGE / PAGE - 1);
     private.write_at(2 * RANGE, b"mine").unwrap();
+    assert!(service_threads() <= threads, "faults that come one after another start no thread");
     println!("all is as it should be");
 }
