@@ -112,7 +112,7 @@ fn the_parts_are_aligned_and_do_not_overlap() {
             assert_eq!((addresses.descriptors % 16, addresses.available % 2, addresses.used % 4), (0, 0, 0));
             assert!(addresses.descriptors + 16 * entries <= addresses.available);
             // The device writes what follows on cache lines that the driver does not write.
-            assert!(addresses.used.is_multiple_of(64) && addresses.available + 6 + 2 * entries <= addresses.used);
+            assert!(addresses.used % 64 == 0 && addresses.available + 6 + 2 * entries <= addresses.used);
             if !is_indirect {
                 continue;
             }

@@ -30,7 +30,7 @@ impl WindowMemory for Memory {
     }
 
     fn start(&self) -> NonNull<u8> {
-        NonNull::without_provenance(std::num::NonZero::new(RANGE_LEN as usize).unwrap())
+        NonNull::new(std::ptr::without_provenance_mut(RANGE_LEN as usize)).unwrap()
     }
 
     fn load(&self, _: u64, bytes: &mut [u8]) -> Result<(), Errno> {

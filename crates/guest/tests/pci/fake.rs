@@ -230,7 +230,7 @@ impl Fake {
 
 impl Part {
     fn read(&self, offset: usize, width: u32) -> u32 {
-        assert!(offset + width as usize <= self.2 && offset.is_multiple_of(width as usize));
+        assert!(offset + width as usize <= self.2 && offset % width as usize == 0);
         let mut state = self.0.0.lock();
         match self.1 + offset as u64 {
             at @ ..ISR => state.read_common(at, width),
@@ -246,7 +246,7 @@ impl Part {
     }
 
     fn write(&self, offset: usize, width: u32, value: u32) {
-        assert!(offset + width as usize <= self.2 && offset.is_multiple_of(width as usize));
+        assert!(offset + width as usize <= self.2 && offset % width as usize == 0);
         let mut state = self.0.0.lock();
         match self.1 + offset as u64 {
             at @ ..ISR => state.write_common(at, width, value),

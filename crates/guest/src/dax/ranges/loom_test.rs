@@ -37,7 +37,7 @@ impl WindowMemory for Nowhere {
     }
 
     fn start(&self) -> NonNull<u8> {
-        NonNull::without_provenance((RANGE_LEN as usize).try_into().unwrap())
+        NonNull::new(core::ptr::without_provenance_mut(RANGE_LEN as usize)).unwrap()
     }
 
     fn load(&self, _: u64, _: &mut [u8]) -> Result<(), Errno> {

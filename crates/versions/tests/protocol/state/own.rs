@@ -42,11 +42,11 @@ impl State {
 
     /// Replies to a change of guest 1. A daemon answers in its order, so to the one that was sent first.
     pub(super) fn reply_own(&mut self, version: u8, raise: Raise) {
-        let first = self.flights.iter_mut().flatten().find(|flight| matches!(flight, Flight::Sent { .. }));
-        if let Some(flight) = first
-            && let Flight::Sent { is_fetching } = *flight
-        {
-            *flight = Flight::Replied { is_fetching, version, raise };
+        for flight in self.flights.iter_mut().flatten() {
+            if let Flight::Sent { is_fetching } = *flight {
+                *flight = Flight::Replied { is_fetching, version, raise };
+                return;
+            }
         }
     }
 
