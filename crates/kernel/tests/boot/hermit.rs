@@ -4,9 +4,8 @@ use std::fs;
 
 use super::{INPUT_LEN, build, by_name::Purpose, input, machine::Attachment, run};
 
-/// Length of the file that is mapped: three ranges of the window, the last of which ends within a page. With those of
-/// `input`, there are more than the window has.
-const TABLE_LEN: usize = (4 << 20) + 1234;
+/// Length of the file that is mapped: six ranges, of which the window has room for four. The last ends within a page.
+const TABLE_LEN: usize = (10 << 20) + 1234;
 /// Pages of a range, which is entered as a whole except at the end of the file.
 const RANGE_PAGES: usize = 512;
 
