@@ -14,6 +14,9 @@ use crate::table::{relax, table};
 pub(crate) struct Kernel;
 
 impl Platform for Kernel {
+    /// The header has no way to pass one.
+    const HAS_WINDOWS: bool = false;
+
     type RawMutex = RawLock;
     type Event = Event;
 

@@ -8,11 +8,15 @@ pub use crate::{page_size::PageSize, sync::rank::Held};
 
 /// The system that the library runs in.
 pub trait Platform: Send + Sync + 'static {
+    /// The size of the guest's pages, which mapped files need (see [`dax`](crate::dax)) and nothing else.
+    const PAGE_SIZE: PageSize = PageSize::Kib4;
+
+    /// Whether volumes may use the windows of their devices. If not, a window that is passed is ignored, no file is
+    /// mapped, and the compiler leaves out what serves that.
+    const HAS_WINDOWS: bool = true;
+
     /// Guards short sections that neither block nor wait for the device: a spin lock in a kernel, a futex in a process.
     type RawMutex: lock_api::RawMutex + Send + Sync;
-
-    /// The size of the guest's pages, which mapped files need: see [`dax`](crate::dax). Nothing else depends on it.
-    const PAGE_SIZE: PageSize = PageSize::Kib4;
 
     /// What a thread waits on until another thread or an interrupt handler signals it.
     type Event: Event;

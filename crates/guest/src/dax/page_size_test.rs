@@ -76,6 +76,10 @@ impl<const KIB: u64> World<KIB> {
     }
 }
 
+fn pages(start: u64, end: u64) -> Range<u64> {
+    start..end
+}
+
 const ACCESSES: [Intent; 2] = [Intent::Load, Intent::Store];
 
 fn the_last_page_is_mapped_if_the_host_has_all_of_it<const KIB: u64>() {
@@ -132,7 +136,7 @@ fn a_page_in_which_the_file_ends_is_taken_out_and_stays_marked<const KIB: u64>()
     world.cut(3 * page_len + page_len / 2 - 1);
     assert_eq!([3, 4].map(|page| world.entry(page)), [None, None]);
     assert_eq!(private.entries.lock().keys().copied().collect::<Vec<_>>(), [3], "the copy of the page that is left");
-    assert_eq!(world.flushed(), [3..4]);
+    assert_eq!(world.flushed(), [pages(3, 4)]);
     let left = if KIB == 4 { FaultOutcome::Installed } else { FaultOutcome::PartialPage };
     assert_eq!(world.fault(3, Order::Small, Intent::Store), left);
     assert_eq!(world.fault(4, Order::Small, Intent::Store), FaultOutcome::OutOfFile);
@@ -150,14 +154,14 @@ fn a_store_marks_one_page<const KIB: u64>() {
     assert!((7 * One::<KIB>::BLOCKS..8 * One::<KIB>::BLOCKS).all(|block| !world.view.is_writable(block)));
     assert!(world.flushed().is_empty());
     world.install(7, Order::Small, Intent::Store);
-    assert_eq!(world.flushed(), [7..8]);
+    assert_eq!(world.flushed(), [pages(7, 8)]);
 }
 
 fn a_store_through_a_large_entry_marks_its_pages<const KIB: u64>() {
     let (huge, world) = (One::<KIB>::HUGE, World::<KIB>::new(super::RANGE_LEN * 2));
     world.install(huge + 3, Order::Huge, Intent::Store);
     assert_eq!(world.view.entries.lock().keys().copied().collect::<Vec<_>>(), (huge..2 * huge).collect::<Vec<_>>());
-    assert_eq!(world.flushed(), [huge..2 * huge]);
+    assert_eq!(world.flushed(), [pages(huge, 2 * huge)]);
 }
 
 fn two_mebibytes_in_which_the_file_ends_are_mapped_by_pages<const KIB: u64>() {

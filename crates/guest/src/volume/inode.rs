@@ -116,11 +116,11 @@ impl<P: Platform> Inode<P> {
 
     /// Returns its ranges in the window, if it is a file that is mapped.
     pub fn ranges(&self) -> Option<&Ranges<P>> {
-        self.ranges.as_ref()
+        if P::HAS_WINDOWS { self.ranges.as_ref() } else { None }
     }
 
     pub(crate) fn take_ranges(&mut self) -> Option<Ranges<P>> {
-        self.ranges.take()
+        if P::HAS_WINDOWS { self.ranges.take() } else { None }
     }
 
     pub(crate) fn session(&self) -> &Session<P> {

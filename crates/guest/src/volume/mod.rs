@@ -120,11 +120,12 @@ impl<P: Platform> Volume<P> {
 
     /// Creates a volume over a session, with shared memory of its device. Sends nothing.
     ///
-    /// Files are mapped if the session has negotiated MAP_ALIGNMENT; [`Dax::Inode`] also needs HAS_INODE_DAX. In
+    /// Files are mapped if the session has negotiated MAP_ALIGNMENT, and the platform
+    /// [has windows](Platform::HAS_WINDOWS); [`Dax::Inode`] also needs HAS_INODE_DAX. In
     /// [`CacheMode::Shared`], nothing is cached without a version table.
     pub fn with_regions(session: Session<P>, mut options: CacheOptions, regions: Regions) -> Self {
         let has_alignment = session.negotiated().map_alignment.is_some();
-        let window = regions.window.filter(|(_, dax)| dax.dax != Dax::Never && has_alignment);
+        let window = regions.window.filter(|(_, dax)| P::HAS_WINDOWS && dax.dax != Dax::Never && has_alignment);
         let window = window.map(|(memory, dax)| (Arc::new(Window::new(memory)), dax));
         let window = window.filter(|(window, _)| window.ranges() > 0);
         let versions = regions.versions.filter(|_| options.mode == CacheMode::Shared);
@@ -154,7 +155,7 @@ impl<P: Platform> Volume<P> {
         let root =
             Inode::new(Arc::clone(&shared), NodeId::ROOT, S_IFDIR, Attributes::default(), SlotNumber::UNKNOWN, 0, None);
         let ageing = Ageing::start(&shared);
-        let reclaiming = shared.window.as_ref().map(|(window, _)| Worker::start(window, &shared));
+        let reclaiming = shared.window().map(|(window, _)| Worker::start(window, &shared));
         Self { shared, root, _ageing: ageing, _reclaiming: reclaiming }
     }
 
@@ -176,7 +177,7 @@ impl<P: Platform> Volume<P> {
 
     /// Returns the window, if files are mapped.
     pub fn window(&self) -> Option<&Arc<Window<P>>> {
-        self.shared.window.as_ref().map(|(window, _)| window)
+        self.shared.window().map(|(window, _)| window)
     }
 
     /// Returns size and free space of the file system that `inode` is in.
@@ -223,9 +224,13 @@ impl<P: Platform> Shared<P> {
         self.session.platform().now_ns()
     }
 
+    fn window(&self) -> Option<&(Arc<Window<P>>, DaxOptions)> {
+        if P::HAS_WINDOWS { self.window.as_ref() } else { None }
+    }
+
     /// Creates ranges for a new inode if it is a file that is to be mapped. An inode never changes in this.
     fn ranges_of(&self, attr: &Attr) -> Option<Ranges<P>> {
-        let (window, options) = self.window.as_ref()?;
+        let (window, options) = self.window()?;
         let is_marked = attr.flags.get() & AttrFlags::DAX.bits() != 0;
         let is_wanted = options.dax == Dax::Always || is_marked;
         let is_file = attr.mode.get() & S_IFMT == S_IFREG;

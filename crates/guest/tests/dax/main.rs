@@ -14,6 +14,7 @@ mod unflushed;
 mod unlocked;
 mod upgrade;
 mod user_memory;
+mod windowless;
 
 #[path = "../session/memory.rs"]
 mod memory;

@@ -17,16 +17,18 @@ use super::{
 /// How long a processor waits before it is clear that a wake was lost: far longer than a busy machine takes.
 pub(super) const LOST_NS: u64 = 120_000_000_000;
 
+/// The size of a page.
+pub(super) const PAGE_SIZE: PageSize = PageSize::Kib4;
 /// Bytes of a page.
-pub(super) const PAGE_LEN: u64 = Bare::PAGE_SIZE.bytes();
+pub(super) const PAGE_LEN: u64 = PAGE_SIZE.bytes();
 /// Number of pages in 2 MiB.
-pub(super) const PAGES_PER_HUGE: u64 = Bare::PAGE_SIZE.pages_per_huge();
+pub(super) const PAGES_PER_HUGE: u64 = PAGE_SIZE.pages_per_huge();
 
 /// The bare machine.
 pub(super) struct Bare;
 
 impl Platform for Bare {
-    const PAGE_SIZE: PageSize = PageSize::Kib4;
+    const PAGE_SIZE: PageSize = PAGE_SIZE;
 
     type RawMutex = RawLock;
     type Event = Event;

@@ -15,8 +15,8 @@ use crate::{
     Errno,
     dax::{
         Access, Pin, RANGE_LEN, Window, WindowMemory,
-        entry::{Order, PAGE_LEN},
-        fault::{Backing, Fault, FaultOutcome, Intent, LentPage, View},
+        entry::Order,
+        fault::{Backing, Fault, FaultOutcome, HOST_PAGE_LEN, Intent, LentPage, PagePart, View},
     },
     queue::loom_test::platform::Model,
 };
@@ -180,7 +180,7 @@ impl View for Table {
         unreachable!("no holes")
     }
 
-    fn install_copy(&self, _: u64, _: Option<NonNull<u8>>) -> Result<(), Errno> {
+    fn install_copy(&self, _: u64, _: Option<PagePart>) -> Result<(), Errno> {
         unreachable!("nothing private")
     }
 
@@ -198,7 +198,7 @@ impl View for Table {
 const LOAD: Fault = Fault { page: 0, order: Order::Huge, intent: Intent::Load };
 
 fn mapped_file() -> (Arc<File>, Arc<Table>) {
-    let file = Arc::new(File { ranges: ranges(), len_bytes: AtomicU64::new(PAGE_LEN) });
+    let file = Arc::new(File { ranges: ranges(), len_bytes: AtomicU64::new(HOST_PAGE_LEN) });
     (file, Arc::new(Table(AtomicBool::new(false))))
 }
 

@@ -13,7 +13,7 @@ use transom_guest::{
 use super::{Mapping, Sharing, copy};
 use crate::bare::{
     jobs,
-    platform::{Bare, Event, PAGE_LEN},
+    platform::{Bare, Event, PAGE_LEN, PAGE_SIZE},
     scenario::{self, Step, StepError, expect},
 };
 
@@ -147,8 +147,7 @@ fn flush(fs: &Fs<Bare>) -> Result<String, Errno> {
         move || {
             for number in 1..=FLUSHES {
                 await_step(&stored, number);
-                let page = STORED as u64;
-                expect(mapping.sync()? == [page..page + 1])?;
+                expect(mapping.sync()? == [Order::Small.pages(STORED as u64, PAGE_SIZE)])?;
                 advance(&flushed);
             }
             Ok(())

@@ -10,7 +10,7 @@ use transom_guest::{
 
 use super::{Holes, Mapping, Sharing, page};
 use crate::bare::{
-    platform::{Bare, PAGE_LEN},
+    platform::{Bare, PAGE_LEN, PAGE_SIZE},
     scenario::{self, Step, StepError, expect},
 };
 
@@ -104,7 +104,7 @@ fn flush(fs: &Fs<Bare>) -> Result<String, Errno> {
     let file = open(fs, "table")?;
     let mapping = Mapping::new(&file, TABLE_LEN, Sharing::Shared, Order::Small)?;
     // The step before has stored there, and its mapping is gone.
-    expect(mapping.sync()? == [512..513])?;
+    expect(mapping.sync()? == [Order::Small.pages(512, PAGE_SIZE)])?;
     for _ in 0..2 {
         for page in [5, 700] {
             let at = page * PAGE;
@@ -122,7 +122,7 @@ fn flush(fs: &Fs<Bare>) -> Result<String, Errno> {
     let huge = Mapping::new(&file, TABLE_LEN, Sharing::Shared, Order::Huge)?;
     huge.store(4 * HUGE, &[byte_at(4 * HUGE)])?;
     expect(huge.entry(4 * HUGE).is_some_and(|entry| entry.order == Order::Huge && entry.is_dirty))?;
-    expect(huge.sync()? == [2048..2048 + 512])?;
+    expect(huge.sync()? == [Order::Huge.pages(2048, PAGE_SIZE)])?;
     expect(huge.entry(4 * HUGE).is_some_and(|entry| !entry.is_writable && !entry.is_dirty))?;
     Ok(String::from("what was stored to, once each"))
 }
