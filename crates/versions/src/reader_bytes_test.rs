@@ -26,7 +26,7 @@ fn table() -> Vec<u8> {
 
 /// Returns the bytes as a machine has them in memory.
 fn words(bytes: &[u8]) -> Vec<AtomicU64> {
-    bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect()
+    bytes.chunks_exact(8).map(|word| AtomicU64::new(u64::from_ne_bytes(word.try_into().unwrap()))).collect()
 }
 
 #[test]

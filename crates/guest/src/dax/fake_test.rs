@@ -153,7 +153,7 @@ impl Lent for At<'_> {
     }
 
     fn allocate(&self, bytes: Range<u64>) -> Result<(), Errno> {
-        assert!((bytes.start | bytes.end).is_multiple_of(HOST_PAGE_LEN) && bytes.end <= RANGE_LEN, "{bytes:?}");
+        assert!((bytes.start | bytes.end) % HOST_PAGE_LEN == 0 && bytes.end <= RANGE_LEN, "{bytes:?}");
         let first = self.0 * BLOCKS_PER_HUGE;
         for block in bytes.start / HOST_PAGE_LEN..bytes.end / HOST_PAGE_LEN {
             if (first + block) * HOST_PAGE_LEN >= self.1.stored_len_bytes.get() {
