@@ -36,7 +36,7 @@ pub trait Channel: Send + Sync {
     /// Unmaps exactly what one [`Channel::map`] has mapped.
     fn unmap(&self, window_offset: u64, len: u64) -> Result<(), ChannelError>;
 
-    /// Returns once the guest sees all mappings that were answered before. If it is refused, it is unknown whether the
-    /// guest sees them.
+    /// Returns once the guest sees all mappings that were answered before. The window takes every error for a lost
+    /// channel, since it is then unknown whether the guest sees them.
     fn barrier(&self) -> Result<(), ChannelError>;
 }

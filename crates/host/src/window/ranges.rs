@@ -77,8 +77,8 @@ pub(super) struct Job {
     index: usize,
     /// The existing mapping, which is removed first.
     old: Option<Mapped>,
-    /// The front end has removed the existing mapping.
-    is_unmapped: bool,
+    /// The existing mapping may no longer be there: the front end has removed or replaced it, or refused to remove it.
+    is_old_gone: bool,
     new: Option<(Arc<MappedFile>, u64)>,
     outcome: JobOutcome,
 }
@@ -116,7 +116,7 @@ impl State {
             Range::Free | Range::Changing => None,
         };
         let outcome = Arc::new(OnceLock::new());
-        self.jobs.push_back(Job { index, old, is_unmapped: false, new, outcome: outcome.clone() });
+        self.jobs.push_back(Job { index, old, is_old_gone: false, new, outcome: outcome.clone() });
         Ok(outcome)
     }
 
@@ -224,7 +224,7 @@ impl Shared {
         match verdict {
             JobVerdict::Done(_) => drop(job.old.take()),
             JobVerdict::Refused => drop((job.old.take(), job.new.take())),
-            JobVerdict::Lost if job.is_unmapped => drop(job.old.take()),
+            JobVerdict::Lost if job.is_old_gone => drop(job.old.take()),
             JobVerdict::Lost => {}
         }
         let mut state = self.lock();
@@ -268,9 +268,9 @@ impl Job {
         self.old.as_ref().map(|_| self.window_offset())
     }
 
-    /// Records that the front end has removed the existing mapping.
-    pub(super) fn set_unmapped(&mut self) {
-        self.is_unmapped = true;
+    /// Records that the existing mapping is not to be relied on any more.
+    pub(super) fn forget_old(&mut self) {
+        self.is_old_gone = true;
     }
 
     /// Returns the file to map, and the offset in it.

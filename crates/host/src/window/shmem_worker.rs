@@ -66,15 +66,13 @@ fn perform_batch(shared: &Shared, channel: &dyn Channel, connection: u64, batch:
 fn perform(shared: &Shared, channel: &dyn Channel, job: &mut Job) -> JobVerdict {
     let window_offset = job.window_offset();
     if let Some(offset) = job.to_unmap() {
-        match channel.unmap(offset, RANGE_LEN) {
-            Ok(()) => job.set_unmapped(),
-            Err(error) => {
-                tracing::error!(%error, window_offset, "cannot unmap a range of the window");
-                if matches!(error, ChannelError::Lost(_)) {
-                    return JobVerdict::Lost;
-                }
+        if let Err(error) = channel.unmap(offset, RANGE_LEN) {
+            tracing::error!(%error, window_offset, "cannot unmap a range of the window");
+            if matches!(error, ChannelError::Lost(_)) {
+                return JobVerdict::Lost;
             }
         }
+        job.forget_old();
     }
     let Some((file, file_offset)) = job.to_map() else { return JobVerdict::Done(None) };
     let begin = Instant::now();
@@ -96,30 +94,20 @@ fn perform(shared: &Shared, channel: &dyn Channel, job: &mut Job) -> JobVerdict 
     }
 }
 
-/// Sends one barrier for all of `mapped`, which the front end has answered, and settles them by its answer.
+/// Sends one barrier for all of `mapped`, which the front end has answered, and settles them. Without its answer,
+/// nobody knows whether the guest sees them: then the channel is of no more use.
 fn confirm(shared: &Shared, channel: &dyn Channel, connection: u64, mapped: Vec<(Job, MapTime)>) {
     let begin = Instant::now();
     let answer = channel.barrier();
     let share = begin.elapsed() / mapped.len() as u32;
-    let Err(error) = answer else {
-        for (job, time) in mapped {
-            let took = time.took + share;
-            shared.settle(job, connection, &JobVerdict::Done(Some(MapTime { took, ..time })));
-        }
-        return;
-    };
-    tracing::error!(%error, count = mapped.len(), "it is unknown whether the guest sees what was mapped");
-    let mut jobs = mapped.into_iter().map(|(job, _)| job);
-    if let ChannelError::Refused(_) = error {
-        while let Some(job) = jobs.next() {
-            if let Err(ChannelError::Lost(_)) = channel.unmap(job.window_offset(), RANGE_LEN) {
-                return settle_lost(shared, connection, iter::once(job).chain(jobs));
-            }
-            shared.settle(job, connection, &JobVerdict::Refused);
-        }
-        return;
+    if let Err(error) = answer {
+        tracing::error!(%error, count = mapped.len(), "it is unknown whether the guest sees what was mapped");
+        return settle_lost(shared, connection, mapped.into_iter().map(|(job, _)| job));
     }
-    settle_lost(shared, connection, jobs);
+    for (job, time) in mapped {
+        let took = time.took + share;
+        shared.settle(job, connection, &JobVerdict::Done(Some(MapTime { took, ..time })));
+    }
 }
 
 /// Ends the window until the next connection: `jobs` fail, and so does every job that waits.

@@ -3,7 +3,7 @@
 //! Once a process has `vm.max_map_count` mappings (65,530), Linux neither creates nor splits one. Removing pages of a
 //! file may need one or two more, and must always be possible: [`Room`] makes it so.
 //!
-//! Lock: `KEPT`, held under that of a view's chunks while they are changed.
+//! Lock: `KEPT`, held under that of a view's chunks while they are changed, and while mappings are counted.
 
 #![expect(unsafe_code, reason = "creates and removes its own mappings")]
 
@@ -29,11 +29,15 @@ pub(super) fn keep() {
     keep_in(&mut KEPT.lock());
 }
 
-/// Returns whether the process may have some more mappings than it has, beside the spare ones.
+/// Returns whether the process may have some more mappings than it has, beside the spare ones. Blocks while another
+/// thread has those.
 ///
 /// A thread that begins needs a few: its stack, one for signal handlers, and memory to allocate from. It panics where
-/// the kernel refuses them, which ends the process. Another thread may take them after this returns.
+/// the kernel refuses the one for signal handlers, which ends the process. Code that has nothing to do with this crate
+/// may take them after this returns.
 pub(super) fn is_left() -> bool {
+    // What a `Room` has released is not left: its owner is about to use it.
+    let _kept = KEPT.lock();
     let mut tried = None;
     keep_in(&mut tried);
     let is_left = tried.is_some();

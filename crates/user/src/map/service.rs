@@ -3,9 +3,10 @@
 //! The faulting thread may hold any lock, so its handler only posts the fault in a [`Slot`] and sleeps. Service threads
 //! take posted faults, find the mapping and serve it.
 //!
-//! Serving a fault waits for the daemon of its mount, which may never answer. Therefore one idle thread is always left
-//! for the next post, which may concern another mount: a thread that takes a post and was the last idle one starts
-//! another.
+//! Serving a fault waits for the daemon of its mount, which may never answer. Therefore one idle thread is left for the
+//! next post, which may concern another mount: a thread that takes a post and was the last idle one starts another.
+//! Where the process may have no more threads or mappings, nobody is idle, and the next post waits until a fault is
+//! served.
 //!
 //! States of a slot: FREE, CLAIMED (by a handler), POSTED, TAKEN (by a thread), AGAIN or FAILS, FREE.
 
@@ -102,7 +103,7 @@ fn start() -> io::Result<()> {
         let (has_begun, begun) = mpsc::channel();
         for _ in 0..IDLE_MAX {
             let has_begun = has_begun.clone();
-            // Nobody waits for those that were started before one that was not.
+            // If one cannot be started, this returns at once; the others stay, and wait for work.
             start_thread(move || _ = has_begun.send(()))
                 .map_err(|error| error.raw_os_error().unwrap_or(libc::EAGAIN))?;
         }
