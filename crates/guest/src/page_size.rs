@@ -6,8 +6,8 @@ use transom_wire::window::RANGE_LEN;
 
 /// The size of a page in the guest's page tables.
 ///
-/// It decides how finely mapped files are faulted, write-protected and marked as stored to. It does not depend on what INIT
-/// negotiates. Of a page larger than the host's, the host may have a part only: see
+/// It decides how finely mapped files are faulted, write-protected and marked as stored to. It does not depend on what
+/// INIT negotiates. Of a page larger than the host's, the host may have a part only: see
 /// [`FaultOutcome::PartialPage`](crate::dax::fault::FaultOutcome::PartialPage).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageSize {
