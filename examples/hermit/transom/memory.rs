@@ -1,6 +1,6 @@
 //! Memory for the device, and the device's memory, by Hermit's page tables.
 
-#![allow(unsafe_code, reason = "maps what devices have, and gives them memory")]
+#![allow(unsafe_code, reason = "maps registers and windows of devices, and allocates memory for devices")]
 
 use core::alloc::{Allocator, Layout};
 use core::ptr::NonNull;

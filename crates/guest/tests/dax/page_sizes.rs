@@ -12,7 +12,7 @@ use transom_guest::{
         RANGE_LEN,
         backing::FileBacking,
         entry::Order,
-        fault::{Fault, FaultOutcome, Intent, PagePart, View},
+        fault::{Fault, FaultOutcome, HOST_PAGE_LEN, Intent, PagePart, View},
     },
     fs::{File, OpenOptions},
     platform::PageSize,
@@ -22,8 +22,6 @@ use crate::{
     fake::{FakeWindow, share_on},
     peer::Spin,
 };
-
-const HOST_PAGE_LEN: u64 = 4096;
 
 /// A system without threads whose pages have `KIB` KiB.
 #[derive(Default)]

@@ -12,8 +12,8 @@ use super::{
     ranges::{Job, JobVerdict, MapTime, Shared},
 };
 
-/// The most jobs between two barriers. The first mapping waits until the others are mapped too, with QEMU about a
-/// millisecond each: more jobs make it wait longer and save little of a barrier's share.
+/// The most jobs between two barriers. The first mapping waits until the others are mapped too, with QEMU one to six
+/// milliseconds each: more jobs make it wait longer and save little of a barrier's share.
 const BATCH_JOBS_MAX: usize = 16;
 
 /// Performs jobs in their order until the connection changes.

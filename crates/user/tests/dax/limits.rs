@@ -75,7 +75,7 @@ fn wait_for_others() {
             Err(_) => true,
         })
     };
-    // One that waits for another to let go of a lock sleeps too: it runs by the second look, or the other does.
+    // A thread that waits for a lock sleeps as well, until the lock's holder has run.
     while !(others_sleep() && others_sleep()) {
         thread::yield_now();
     }
