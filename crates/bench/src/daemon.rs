@@ -104,7 +104,7 @@ impl Wanted {
     pub fn find(&self, packages: &Packages<'_>) -> anyhow::Result<Candidate> {
         let (usual_name, program) = match &self.program {
             Program::Transomd => ("transomd".to_owned(), transomd()?),
-            Program::Virtiofsd => ("virtiofsd".to_owned(), peer::virtiofsd(packages)?),
+            Program::Virtiofsd => ("virtiofsd".to_owned(), peer::virtiofsd(packages, peer::Build::Release)?),
             Program::VirtiofsdC => ("virtiofsd-c".to_owned(), peer::c_virtiofsd(packages)?),
             Program::At(path) => {
                 let name = path.file_name().context("a daemon's program must be a file")?;

@@ -264,7 +264,9 @@ fn measure_mount(tree: &Tree, cache: &str) {
 }
 
 fn measure_virtiofsd(tree: &Tree) {
-    let Some(program) = Cache::locate().ok().and_then(|cache| peer::existing(&cache)).map(Program::new) else {
+    let Some(program) =
+        Cache::locate().ok().and_then(|cache| peer::existing(&cache, peer::Build::Release)).map(Program::new)
+    else {
         println!("SKIPPED: there is no virtiofsd in the cache; `transom-fetch peer` builds it");
         return;
     };

@@ -118,7 +118,9 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
             behind_a_script(&places.executable("transomd")?, places)?
         }
         Daemon::Transomd => places.executable("transomd")?,
-        Daemon::Virtiofsd => peer::virtiofsd(&Packages::new(&cache, &report)).context("virtiofsd")?,
+        Daemon::Virtiofsd => {
+            peer::virtiofsd(&Packages::new(&cache, &report), peer::Build::Quick).context("virtiofsd")?
+        }
     };
     let spec = GuestSpec {
         kernel,

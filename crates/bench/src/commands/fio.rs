@@ -79,7 +79,7 @@ impl Fio {
         };
         let peer = match &self.virtiofsd {
             Some(path) => path.clone(),
-            None => peer::virtiofsd(&Packages::new(&cache, &report))?,
+            None => peer::virtiofsd(&Packages::new(&cache, &report), peer::Build::Release)?,
         };
         let accelerator = Accelerator::best(&qemu, &kernel, tools.cache());
         let plan = fio::Plan {

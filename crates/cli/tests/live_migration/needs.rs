@@ -68,7 +68,9 @@ impl Needs {
 
     pub(crate) fn virtiofsd(&self) -> Option<PathBuf> {
         let (cache, report) = (Cache::at(&self.cache), OnStderr::default());
-        peer::virtiofsd(&Packages::new(&cache, &report)).inspect_err(|error| skip(self.test, error)).ok()
+        peer::virtiofsd(&Packages::new(&cache, &report), peer::Build::Quick)
+            .inspect_err(|error| skip(self.test, error))
+            .ok()
     }
 
     /// Returns the program of the list of file-system cases.

@@ -58,7 +58,11 @@ enum What {
     /// tables; prints the image
     LinuxWithVersions,
     /// virtiofsd, which Transom is compared with; prints the executable
-    Peer,
+    Peer {
+        /// Build it in a third of the time, for tests; it is too slow to measure
+        #[arg(long)]
+        quick: bool,
+    },
     /// A Rust compiler with the sources of `core`; prints the compiler, its version and its Debian release, and with
     /// `--cargo` a fourth line
     Rust {
@@ -124,7 +128,10 @@ fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
         What::LinuxWithVersions => {
             Ok(vec![build::pci_kernel_with_versions(&packages, freshness)?.display().to_string()])
         }
-        What::Peer => Ok(vec![peer::virtiofsd(&packages)?.display().to_string()]),
+        What::Peer { quick } => {
+            let build = if *quick { peer::Build::Quick } else { peer::Build::Release };
+            Ok(vec![peer::virtiofsd(&packages, build)?.display().to_string()])
+        }
         What::Rust { least, suite, cargo } => {
             let companion = if *cargo { Companion::Cargo } else { Companion::Sources };
             let found = packages.toolchain(least, companion, suite.as_deref(), freshness)?;

@@ -4,7 +4,7 @@
 mod c_daemon;
 
 use std::{
-    env,
+    env, iter,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -22,34 +22,49 @@ const PLACES: [&str; 4] =
 const LIBRARIES: [(&str, &[&str]); 2] =
     [("libseccomp.so", &["libseccomp-dev", "libseccomp2"]), ("libcap-ng.so", &["libcap-ng-dev", "libcap-ng0"])];
 
-/// Returns the path of virtiofsd, building it if necessary, which takes some minutes.
+/// How virtiofsd is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// As its authors release it: what is measured.
+    Release,
+    /// In a third of the processor time, for tests, which do not measure it.
+    Quick,
+}
+
+/// Returns the path of virtiofsd, building it if necessary, which takes some minutes. One that is installed or was built
+/// for release serves for both.
 ///
 /// # Errors
 ///
 /// Returns an error if there is no cargo or the build fails; see [`Error`].
-pub fn virtiofsd(packages: &Packages<'_>) -> Result<PathBuf> {
-    if let Some(found) = existing(packages.cache()) {
+pub fn virtiofsd(packages: &Packages<'_>, build: Build) -> Result<PathBuf> {
+    let cache = packages.cache();
+    if let Some(found) = existing(cache, build) {
         return Ok(found);
     }
-    let _lock = packages.cache().lock("peer", packages.report())?;
-    if let Some(found) = existing(packages.cache()) {
+    let _lock = cache.lock("peer", packages.report())?;
+    if let Some(found) = existing(cache, build) {
         return Ok(found);
     }
     let libraries = missing_libraries(packages)?;
     packages.report().say(&format!("building virtiofsd {VERSION} (only once)"));
-    install(packages.cache(), libraries.as_ref())?;
-    existing(packages.cache())
-        .ok_or_else(|| Error::Unexpected(format!("the build did not produce virtiofsd {VERSION}")))
+    install(cache, build, libraries.as_ref())?;
+    existing(cache, build).ok_or_else(|| Error::Unexpected(format!("the build did not produce virtiofsd {VERSION}")))
 }
 
 /// Returns the path of virtiofsd, if it is installed or in the cache.
-pub fn existing(cache: &Cache) -> Option<PathBuf> {
-    let kept = folder(cache).join("bin/virtiofsd");
-    std::iter::once(kept).chain(PLACES.map(PathBuf::from)).find(|path| is_the_peer(path))
+pub fn existing(cache: &Cache, build: Build) -> Option<PathBuf> {
+    let kept = |build| folder(cache, build).join("bin/virtiofsd");
+    let quick = (build == Build::Quick).then(|| kept(Build::Quick));
+    iter::once(kept(Build::Release)).chain(PLACES.map(PathBuf::from)).chain(quick).find(|path| is_the_peer(path))
 }
 
-fn folder(cache: &Cache) -> PathBuf {
-    cache.dir().join("peer").join(format!("virtiofsd-{VERSION}"))
+fn folder(cache: &Cache, build: Build) -> PathBuf {
+    let ending = match build {
+        Build::Release => "",
+        Build::Quick => "-quick",
+    };
+    cache.dir().join("peer").join(format!("virtiofsd-{VERSION}{ending}"))
 }
 
 /// Returns whether `path` is virtiofsd of the right version and runs here.
@@ -83,8 +98,8 @@ fn linker_has(file: &str) -> bool {
 }
 
 /// Builds it from the registry with its own lock file.
-fn install(cache: &Cache, libraries: Option<&Prefix>) -> Result<()> {
-    let root = std::path::absolute(folder(cache)).map_err(Error::io("cannot find the cache"))?;
+fn install(cache: &Cache, build: Build, libraries: Option<&Prefix>) -> Result<()> {
+    let root = std::path::absolute(folder(cache, build)).map_err(Error::io("cannot find the cache"))?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     // cargo's settings depend on the working directory, and this project's must not apply.
@@ -93,6 +108,9 @@ fn install(cache: &Cache, libraries: Option<&Prefix>) -> Result<()> {
     // Removes the settings of a cargo that runs this program.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_cargo_run(&name.to_string_lossy())) {
         command.env_remove(name);
+    }
+    if build == Build::Quick {
+        command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     }
     if let Some(prefix) = libraries {
         let flags = prefix.libraries().into_iter().flat_map(|folder| {
