@@ -6,8 +6,6 @@ use core::ptr::NonNull;
 
 use transom_guest::Errno;
 
-use super::platform::PAGE_LEN;
-
 // Each architecture has these in its `copy_bytes.rs`.
 unsafe extern "C" {
     /// Copies `len` bytes, upwards; returns how many are left, or a few more.
@@ -43,11 +41,11 @@ pub(super) fn store(to: usize, bytes: &[u8]) -> Result<(), Errno> {
     if left == 0 { Ok(()) } else { Err(Errno::FAULT) }
 }
 
-/// Copies a page.
+/// Copies a part of a page, from its beginning.
 ///
 /// # Safety
-/// `to` is the address of a page that nobody else uses, and `from` that of a page that stays readable meanwhile.
-pub(super) unsafe fn page(to: usize, from: NonNull<u8>) {
+/// `to` is the address of a page that nobody else uses, and of the one at `from`, `len_bytes` stay readable meanwhile.
+pub(super) unsafe fn page(to: usize, from: NonNull<u8>, len_bytes: usize) {
     // SAFETY: guaranteed by the caller.
-    unsafe { copy_bytes(to as *mut u8, from.as_ptr(), PAGE_LEN as usize) };
+    unsafe { copy_bytes(to as *mut u8, from.as_ptr(), len_bytes) };
 }

@@ -2,13 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use transom_guest::dax::entry::Order;
-
 use super::{
-    arch::{self, format},
-    entry::Entry,
+    arch,
     tables::{self, CHANGING},
-    walk::{slot, store},
 };
 
 /// Entries that were marked so far.
@@ -24,9 +20,8 @@ pub(super) fn marked() -> u64 {
 pub(super) fn mark_stored(address: usize) -> bool {
     let _changing = CHANGING.lock();
     let Some(entry) = tables::get(address).filter(|entry| entry.is_writable) else { return false };
-    let level = u32::from(entry.order == Order::Huge);
-    if let Some(slot) = slot(address, level, false).filter(|_| !entry.is_dirty) {
-        store(slot, format::encode(&Entry { is_dirty: true, ..entry }));
+    if !entry.is_dirty {
+        tables::mark(address, entry);
         MARKED.fetch_add(1, Ordering::Relaxed);
     }
     // The processor may still know the entry as it was.

@@ -1,13 +1,12 @@
-//! What an entry of a page table says, in whatever format the processor reads it (`arch::format`).
-//!
-//! The three architectures have the same geometry: four tables of 512 entries each, of which the lowest maps 4 KiB by
-//! an entry, and the one above it 2 MiB.
+//! What an entry of a page table says, in whatever format the processor reads it (`arch::format`). `geometry` says which
+//! tables there are.
 
 use transom_guest::dax::entry::Order;
 
 /// What is mapped at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
+    /// [`Order::Huge`] also says that an entry of a page belongs to a group.
     pub(super) order: Order,
     pub(super) physical: u64,
     pub(super) is_writable: bool,

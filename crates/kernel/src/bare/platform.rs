@@ -17,8 +17,16 @@ use super::{
 /// How long a processor waits before it is clear that a wake was lost: far longer than a busy machine takes.
 pub(super) const LOST_NS: u64 = 120_000_000_000;
 
-/// The size of a page.
-pub(super) const PAGE_SIZE: PageSize = PageSize::Kib4;
+/// The size of a page, which is chosen when the kernel is built: see `Cargo.toml`.
+pub(super) const PAGE_SIZE: PageSize = match (cfg!(feature = "pages-16k"), cfg!(feature = "pages-64k")) {
+    (false, false) => PageSize::Kib4,
+    (true, false) => PageSize::Kib16,
+    (false, true) => PageSize::Kib64,
+    (true, true) => panic!("a kernel has pages of one size"),
+};
+
+const _: () = assert!(cfg!(target_arch = "aarch64") || matches!(PAGE_SIZE, PageSize::Kib4), "only aarch64 has a choice");
+
 /// Bytes of a page.
 pub(super) const PAGE_LEN: u64 = PAGE_SIZE.bytes();
 /// Number of pages in 2 MiB.

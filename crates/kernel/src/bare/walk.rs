@@ -10,14 +10,14 @@ use core::{
 use super::{
     arch::{self, format},
     entry::Slot,
+    geometry::{ROOT_LEVEL, index},
     page,
 };
 
-/// The addresses of mapped files: what the second entry of the highest table stands for.
+/// The addresses of mapped files. What is below is mapped to itself, by tables of its own.
 pub(super) const ADDRESSES: Range<usize> = 512 << 30..1024 << 30;
 
-/// The addresses at which windows are mapped as memory: what the third and fourth entries of the highest table stand
-/// for.
+/// The addresses at which windows are mapped as memory.
 pub(super) const WINDOWS: Range<usize> = 1024 << 30..2048 << 30;
 
 /// Returns the address of the entry for `address` in its table of this level, 0 for the lowest. Without `creates`,
@@ -26,7 +26,7 @@ pub(super) fn slot(address: usize, level: u32, creates: bool) -> Option<usize> {
     let is_ours = ADDRESSES.contains(&address) || WINDOWS.contains(&address);
     assert!(is_ours, "{address:#x} is no address of a mapped file");
     let mut table = arch::root();
-    for above in (level + 1..=3).rev() {
+    for above in (level + 1..=ROOT_LEVEL).rev() {
         let slot = table + index(address, above) * 8;
         table = match format::decode(load(slot), above) {
             Slot::Table(table) => table,
@@ -42,10 +42,6 @@ pub(super) fn slot(address: usize, level: u32, creates: bool) -> Option<usize> {
     Some(table + index(address, level) * 8)
 }
 
-fn index(address: usize, level: u32) -> usize {
-    address >> (12 + 9 * level) & 511
-}
-
 /// Returns the entry at `slot`.
 pub(super) fn load(slot: usize) -> u64 {
     // SAFETY: `slot` is an entry of a table that `page::new` returned, or of the highest one, which are mapped at
@@ -55,10 +51,17 @@ pub(super) fn load(slot: usize) -> u64 {
 
 /// Stores an entry. Called under [`CHANGING`](super::tables::CHANGING).
 pub(super) fn store(slot: usize, entry: u64) {
-    // A processor whose walk finds the entry must find what was written to the table or page it leads to.
+    store_all([(slot, entry)].into_iter());
+}
+
+/// Stores entries, likewise.
+pub(super) fn store_all(entries: impl Iterator<Item = (usize, u64)>) {
+    // A processor whose walk finds an entry must find what was written to the table or page it leads to.
     fence(Ordering::Release);
-    // SAFETY: as in `load`. What the entry maps is the caller's: memory of the window or of a private copy, at
-    // addresses at which no Rust value lives.
-    unsafe { (slot as *mut u64).write_volatile(entry) };
+    for (slot, entry) in entries {
+        // SAFETY: as in `load`. What the entry maps is the caller's: memory of the window or of a private copy, at
+        // addresses at which no Rust value lives.
+        unsafe { (slot as *mut u64).write_volatile(entry) };
+    }
     arch::publish();
 }

@@ -49,8 +49,13 @@ pub(crate) enum Attachment {
     Riscv64OfMessages,
     /// On the PCI bus of the `virt` machine of aarch64, with a window.
     Aarch64WithWindow,
-    /// The same, and the processor does not mark entries of page tables by itself.
+    /// The same, and the kernel has pages of 16 KiB, or of 64 KiB.
+    Aarch64WithPagesOf16K,
+    Aarch64WithPagesOf64K,
+    /// As `Aarch64WithWindow`, and the processor does not mark entries of page tables by itself.
     Aarch64WithoutMarks,
+    /// The same, with pages of 64 KiB. The processor has none of 16 KiB.
+    Aarch64WithPagesOf64KWithoutMarks,
     /// On the PCI bus of the `virt` machine of riscv64, with a window.
     Riscv64WithWindow,
     /// The same, and the processor does not mark entries of page tables by itself.
@@ -63,13 +68,28 @@ impl Attachment {
     /// Returns the machine's architecture.
     pub(crate) fn architecture(self) -> &'static str {
         match self {
-            Self::Aarch64 | Self::Aarch64OfMessages | Self::Aarch64WithWindow | Self::Aarch64WithoutMarks => "aarch64",
+            Self::Aarch64
+            | Self::Aarch64OfMessages
+            | Self::Aarch64WithWindow
+            | Self::Aarch64WithPagesOf16K
+            | Self::Aarch64WithPagesOf64K
+            | Self::Aarch64WithoutMarks
+            | Self::Aarch64WithPagesOf64KWithoutMarks => "aarch64",
             Self::Riscv64
             | Self::Riscv64OfMessages
             | Self::Riscv64WithWindow
             | Self::Riscv64WithoutMarks
             | Self::Riscv64OfOne => "riscv64",
             _ => "x86_64",
+        }
+    }
+
+    /// Returns the kernel that `scripts/kernel` builds for it.
+    pub(crate) fn kernel(self) -> &'static str {
+        match self {
+            Self::Aarch64WithPagesOf16K => "aarch64-16k",
+            Self::Aarch64WithPagesOf64K | Self::Aarch64WithPagesOf64KWithoutMarks => "aarch64-64k",
+            _ => self.architecture(),
         }
     }
 
@@ -80,12 +100,19 @@ impl Attachment {
 
     /// Returns whether the device has a window.
     pub(crate) fn has_window(self) -> bool {
-        use Attachment::{
-            Aarch64WithWindow, Aarch64WithoutMarks, PciWithWindow, PciWithWindowAndTable, Riscv64OfOne,
-            Riscv64WithWindow, Riscv64WithoutMarks,
-        };
-        let on_virt = [Aarch64WithWindow, Aarch64WithoutMarks, Riscv64WithWindow, Riscv64WithoutMarks, Riscv64OfOne];
-        [PciWithWindow, PciWithWindowAndTable].contains(&self) || on_virt.contains(&self)
+        matches!(
+            self,
+            Self::PciWithWindow
+                | Self::PciWithWindowAndTable
+                | Self::Aarch64WithWindow
+                | Self::Aarch64WithPagesOf16K
+                | Self::Aarch64WithPagesOf64K
+                | Self::Aarch64WithoutMarks
+                | Self::Aarch64WithPagesOf64KWithoutMarks
+                | Self::Riscv64WithWindow
+                | Self::Riscv64WithoutMarks
+                | Self::Riscv64OfOne
+        )
     }
 
     /// Returns whether the daemon is in a coherence group.
@@ -116,10 +143,12 @@ impl Attachment {
             | Self::PciOfPlatform => ("q35", PC_OF_TWO),
             Self::Memory | Self::LegacyMemory | Self::OtherMemory => ("microvm", PC),
             Self::PciOfSixteen | Self::OtherPci | Self::Nothing => ("q35", PC),
-            Self::Aarch64 | Self::Aarch64OfMessages | Self::Aarch64WithWindow => {
-                ("virt", &["-cpu", "max", "-smp", "2"])
-            }
-            Self::Aarch64WithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
+            Self::Aarch64
+            | Self::Aarch64OfMessages
+            | Self::Aarch64WithWindow
+            | Self::Aarch64WithPagesOf16K
+            | Self::Aarch64WithPagesOf64K => ("virt", &["-cpu", "max", "-smp", "2"]),
+            Self::Aarch64WithoutMarks | Self::Aarch64WithPagesOf64KWithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
             Self::Riscv64 | Self::Riscv64WithWindow => ("virt", &["-smp", "2"]),
             Self::Riscv64OfMessages => ("virt,aia=aplic-imsic", &["-smp", "2"]),
             Self::Riscv64OfOne => ("virt", &[]),

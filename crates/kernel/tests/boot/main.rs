@@ -121,6 +121,21 @@ fn files_are_mapped_on_aarch64_whose_bus_the_kernel_sets_up_and_whose_processor_
 }
 
 #[test]
+fn files_are_mapped_with_pages_of_64_kib_that_a_hint_joins_to_2_mib() {
+    check_pages(Attachment::Aarch64WithPagesOf64K);
+}
+
+#[test]
+fn files_are_mapped_with_pages_of_16_kib_that_a_hint_joins_to_2_mib() {
+    check_pages(Attachment::Aarch64WithPagesOf16K);
+}
+
+fn check_pages(attachment: Attachment) {
+    let Some(console) = check_mapped(attachment) else { return };
+    assert_eq!(marked_by_faults(&console), 0, "{console}");
+}
+
+#[test]
 fn files_are_mapped_on_riscv64_whose_bus_the_kernel_sets_up_and_whose_processor_marks_entries() {
     let Some(console) = check_mapped(Attachment::Riscv64WithWindow) else { return };
     assert_eq!(marked_by_faults(&console), 0, "{console}");
@@ -243,7 +258,7 @@ fn check_virt(attachment: Attachment) {
 /// Boots the kernel with a prepared share and checks the result. Returns its console output, or `None` if it cannot be
 /// built or run here.
 fn boot(attachment: Attachment) -> Option<String> {
-    let kernel = kernel(attachment.architecture())?;
+    let kernel = kernel(attachment.kernel())?;
     let (dir, output) = run(&kernel, attachment, Purpose::Usual)?;
     let share = dir.path().join("share");
     let console = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -285,9 +300,9 @@ fn run(kernel: &Path, attachment: Attachment, purpose: Purpose) -> Option<(tempf
     Some((dir, output))
 }
 
-/// Builds the kernel for an architecture.
-fn kernel(architecture: &str) -> Option<PathBuf> {
-    build(&format!("the kernel for {architecture}"), "scripts/kernel", &[architecture])
+/// Builds a kernel, by the name that `scripts/kernel` takes.
+fn kernel(name: &str) -> Option<PathBuf> {
+    build(&format!("the kernel for {name}"), "scripts/kernel", &[name])
 }
 
 /// Builds `name` by a script of the project, which prints where it lies. Returns `None` if it cannot be built here.

@@ -4,9 +4,42 @@
 
 use core::arch::global_asm;
 
+use transom_guest::platform::PageSize;
+
+use super::IDENTITY_LEN;
+use crate::bare::{
+    geometry::{INDEX_BITS, PAGE_SHIFT, ROOT_LEVEL},
+    platform::PAGE_SIZE,
+};
+
+/// The level of the largest entries that map something by themselves, and the bits of an address in such a block.
+const BLOCK_LEVEL: u32 = match PAGE_SIZE {
+    PageSize::Kib4 => 2,
+    PageSize::Kib16 | PageSize::Kib64 => 1,
+};
+const BLOCK_SHIFT: u32 = PAGE_SHIFT + INDEX_BITS * BLOCK_LEVEL;
+const BLOCKS: u64 = IDENTITY_LEN >> BLOCK_SHIFT;
+
+/// Tables of the blocks, to which the first entries of the highest table lead; 0 if they are in the highest table.
+const ROOT_ENTRIES: u64 = if BLOCK_LEVEL == ROOT_LEVEL { 0 } else { BLOCKS.div_ceil(1 << INDEX_BITS) };
+const IDENTITY_TABLES_LEN: u64 = if ROOT_ENTRIES == 0 { 1 } else { ROOT_ENTRIES } << PAGE_SHIFT;
+const _: () = assert!(ROOT_ENTRIES == 0 || BLOCK_LEVEL + 1 == ROOT_LEVEL);
+
+/// The register that says how addresses are translated (Arm ARM, TCR_EL1): how many bits they lack of 64, the size of
+/// pages, tables that are cached and shared, no second half of addresses, 40 physical bits.
+const TRANSLATION: u64 = {
+    let granule = match PAGE_SIZE {
+        PageSize::Kib4 => 0b00,
+        PageSize::Kib64 => 0b01,
+        PageSize::Kib16 => 0b10,
+    };
+    let bits = PAGE_SHIFT + INDEX_BITS * (ROOT_LEVEL + 1);
+    (64 - bits) as u64 | granule << 14 | 0x2_0080_3500
+};
+
 // QEMU enters at `start`, at exception level 1, with the MMU off. The firmware enters the second processor at
-// `second_start`, in the same state. `x19` is the processor's number. Addresses have 48 bits. The table `identity` maps
-// 512 times 1 GiB to itself: the first is devices, those up to 256 GiB are memory, and above are devices again, such as
+// `second_start`, in the same state. `x19` is the processor's number. The tables `identity` map 512 GiB to themselves by
+// blocks: the first GiB is devices, those up to 256 GiB are memory, and above are devices again, such as
 // the configuration of PCI functions. The rest of the highest table is `bare::tables`'. With the MMU off, all memory
 // would be treated as a device, without unaligned access and without atomic operations.
 global_asm!(
@@ -18,19 +51,29 @@ start:
     add x0, x0, :lo12:page_table
     adrp x3, identity
     add x3, x3, :lo12:identity
+    .ifgt {root_entries}        // else the blocks are in the highest table
     orr x1, x3, #3              // a table
-    str x1, [x0]
     mov x2, #0
+0:
+    str x1, [x0, x2, lsl #3]
+    add x1, x1, #(1 << {page_shift})
+    add x2, x2, #1
+    cmp x2, #{root_entries}
+    b.ne 0b
+    .endif
+    mov x2, #0
+    ldr x6, ={blocks}
 1:
     mov x1, #0x401              // a block of memory of attribute 0, accessed
     mov x4, #0x705              // the same with attribute 1, shared
-    sub x5, x2, #1
+    lsr x5, x2, #(30 - {block_shift})
+    sub x5, x5, #1
     cmp x5, #255
     csel x1, x4, x1, lo
-    orr x1, x1, x2, lsl #30
+    orr x1, x1, x2, lsl #{block_shift}
     str x1, [x3, x2, lsl #3]
     add x2, x2, #1
-    cmp x2, #512
+    cmp x2, x6
     b.ne 1b
     mov x19, #0
     b begin
@@ -43,7 +86,7 @@ begin:
     add x0, x0, :lo12:page_table
     ldr x1, =0xff00             // attribute 0: device; 1: memory, cached
     msr mair_el1, x1
-    ldr x1, =0x200803510        // 48 bits of address, pages of 4 KiB, cached and shared; 40 physical bits
+    ldr x1, ={translation}
     mrs x2, id_aa64mmfr1_el1
     and x2, x2, #0xf
     cmp x2, #2
@@ -75,15 +118,23 @@ begin:
     b .
 
     .section .bss
-    .balign 4096
+    .balign 1 << {page_shift}
 page_table:
-    .skip 4096
+    .ifgt {root_entries}
+    .skip 1 << {page_shift}
+    .endif
 identity:
-    .skip 4096
+    .skip {identity_len}
 stacks:
     .skip 2 * 262144
     .text
     "#,
+    page_shift = const PAGE_SHIFT,
+    root_entries = const ROOT_ENTRIES,
+    block_shift = const BLOCK_SHIFT,
+    blocks = const BLOCKS,
+    identity_len = const IDENTITY_TABLES_LEN,
+    translation = const TRANSLATION,
     enter = sym enter,
 );
 

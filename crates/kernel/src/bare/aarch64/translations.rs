@@ -14,7 +14,7 @@ pub(in crate::bare) fn root() -> usize {
     let root: usize;
     // SAFETY: reads a register.
     unsafe { asm!("mrs {}, ttbr0_el1", out(reg) root, options(nomem, nostack, preserves_flags)) };
-    root & !0xfff
+    root & !(PAGE_LEN as usize - 1)
 }
 
 /// Makes a stored entry of a page table known to what reads it.
@@ -33,8 +33,8 @@ pub(in crate::bare) fn forget(addresses: Range<usize>) {
         // SAFETY: as above.
         unsafe { asm!("tlbi vmalle1is", options(nostack, preserves_flags)) };
     } else {
-        for page in addresses.step_by(PAGE_LEN as usize) {
-            // SAFETY: as above. The operand is the number of the page.
+        for page in (addresses.start / PAGE_LEN as usize * PAGE_LEN as usize..addresses.end).step_by(PAGE_LEN as usize) {
+            // SAFETY: as above. The operand is the address in units of 4 KiB, whatever the size of a page.
             unsafe { asm!("tlbi vaae1is, {}", in(reg) page >> 12, options(nostack, preserves_flags)) };
         }
     }

@@ -176,8 +176,14 @@ impl State {
         };
         self.served.fetch_add(1, Ordering::Relaxed);
         let backing = Sparse::new(&self.open, self.holes);
-        let fault = Fault { page, order: self.order, intent };
-        let outcome = self.mapped.fault_through(&backing, &*self.pages, fault, |_| Ok(()));
+        let serve = |intent| {
+            self.mapped.fault_through(&backing, &*self.pages, Fault { page, order: self.order, intent }, |_| Ok(()))
+        };
+        let outcome = match serve(intent) {
+            // The last page of the file, of which the host has a part: a private mapping has a copy of that.
+            FaultOutcome::PartialPage if self.sharing == Sharing::Private => serve(Intent::Copy),
+            outcome => outcome,
+        };
         // The access is repeated if the mapping was removed meanwhile: another one may be there now.
         outcome == FaultOutcome::Installed || self.pages.is_removed()
     }

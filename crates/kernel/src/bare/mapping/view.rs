@@ -42,7 +42,7 @@ impl Pages {
         let _changing = tables::CHANGING.lock();
         self.is_removed.store(true, Ordering::Relaxed);
         tables::remove(self.addresses(), true);
-        self.addresses().step_by(HUGE).for_each(tables::clear_table);
+        tables::clear_tables(self.addresses());
     }
 
     /// Returns whether the mapping has been removed.
@@ -114,8 +114,7 @@ impl View for Pages {
         if tables::get(at).is_some_and(|entry| entry.is_copy) {
             return Ok(());
         }
-        // The file has a whole page: it is one of the host's.
-        tables::set_copy(at, from.map(|part| part.start)).ok_or(Errno::NOMEM)
+        tables::set_copy(at, from).ok_or(Errno::NOMEM)
     }
 
     fn zap(&self, pages: Range<u64>, with_copies: bool) {
