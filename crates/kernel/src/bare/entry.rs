@@ -1,5 +1,6 @@
-//! What an entry of a page table says, in whatever format the processor reads it (`arch::format`). `geometry` says which
-//! tables there are.
+//! What an entry of a page table says, in whatever format the processor reads it (`arch::format`).
+//!
+//! `geometry` says which tables there are.
 
 use transom_guest::dax::entry::Order;
 

@@ -25,7 +25,7 @@ pub(super) const PAGE_SIZE: PageSize = match (cfg!(feature = "pages-16k"), cfg!(
     (true, true) => panic!("a kernel has pages of one size"),
 };
 
-const _: () = assert!(cfg!(target_arch = "aarch64") || matches!(PAGE_SIZE, PageSize::Kib4), "only aarch64 has a choice");
+const _: () = assert!(cfg!(target_arch = "aarch64") || matches!(PAGE_SIZE, PageSize::Kib4), "a choice of aarch64 only");
 
 /// Bytes of a page.
 pub(super) const PAGE_LEN: u64 = PAGE_SIZE.bytes();

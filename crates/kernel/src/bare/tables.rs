@@ -2,11 +2,10 @@
 //!
 //! Tables below the highest one are created when they are needed; only lowest ones are freed, when a mapping goes.
 //! Processors mark entries dirty by themselves, or fault where they cannot (`dirty`), so each change is one store of a
-//! whole entry. Changes are
-//! made under [`CHANGING`]. One that takes a page or a right away is complete when every processor has forgotten the
-//! translation (`arch::forget`); before that, no page or table is freed. Where one thing takes the place of another,
-//! the entry is empty in between, as Arm demands: a processor never keeps both. What faults meanwhile waits for
-//! [`CHANGING`], and is repeated.
+//! whole entry. Changes are made under [`CHANGING`]. One that takes a page or a right away is complete when every
+//! processor has forgotten the translation (`arch::forget`); before that, no page or table is freed. Where one thing
+//! takes the place of another, the entry is empty in between, as Arm demands: a processor never keeps both. What faults
+//! meanwhile waits for [`CHANGING`], and is repeated.
 
 #![expect(unsafe_code, reason = "frees tables and pages that nothing refers to any more")]
 
@@ -58,8 +57,8 @@ pub(super) fn set(address: usize, entry: Entry) -> Option<()> {
     Some(())
 }
 
-/// Maps a private, writable copy of a page at `address`: what there is of it, followed by zeros. Returns `None` if there
-/// is no memory.
+/// Maps a private, writable copy of a page at `address`: what there is of it, followed by zeros. Returns `None` if
+/// there is no memory.
 pub(super) fn set_copy(address: usize, from: Option<PagePart>) -> Option<()> {
     let copied = page::new()?;
     if let Some(PagePart { start, len_bytes }) = from {

@@ -148,7 +148,9 @@ impl Attachment {
             | Self::Aarch64WithWindow
             | Self::Aarch64WithPagesOf16K
             | Self::Aarch64WithPagesOf64K => ("virt", &["-cpu", "max", "-smp", "2"]),
-            Self::Aarch64WithoutMarks | Self::Aarch64WithPagesOf64KWithoutMarks => ("virt", &["-cpu", "cortex-a57", "-smp", "2"]),
+            Self::Aarch64WithoutMarks | Self::Aarch64WithPagesOf64KWithoutMarks => {
+                ("virt", &["-cpu", "cortex-a57", "-smp", "2"])
+            }
             Self::Riscv64 | Self::Riscv64WithWindow => ("virt", &["-smp", "2"]),
             Self::Riscv64OfMessages => ("virt,aia=aplic-imsic", &["-smp", "2"]),
             Self::Riscv64OfOne => ("virt", &[]),

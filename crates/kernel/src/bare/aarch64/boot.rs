@@ -38,10 +38,10 @@ const TRANSLATION: u64 = {
 };
 
 // QEMU enters at `start`, at exception level 1, with the MMU off. The firmware enters the second processor at
-// `second_start`, in the same state. `x19` is the processor's number. The tables `identity` map 512 GiB to themselves by
-// blocks: the first GiB is devices, those up to 256 GiB are memory, and above are devices again, such as
-// the configuration of PCI functions. The rest of the highest table is `bare::tables`'. With the MMU off, all memory
-// would be treated as a device, without unaligned access and without atomic operations.
+// `second_start`, in the same state. `x19` is the processor's number. The tables `identity` map 512 GiB to themselves
+// by blocks: the first GiB is devices, those up to 256 GiB are memory, and above are devices again, such as the
+// configuration of PCI functions. The rest of the highest table is `bare::tables`'. With the MMU off, all memory would
+// be treated as a device, without unaligned access and without atomic operations.
 global_asm!(
     r#"
     .section .boot, "ax"

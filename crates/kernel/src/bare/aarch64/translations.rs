@@ -33,7 +33,8 @@ pub(in crate::bare) fn forget(addresses: Range<usize>) {
         // SAFETY: as above.
         unsafe { asm!("tlbi vmalle1is", options(nostack, preserves_flags)) };
     } else {
-        for page in (addresses.start / PAGE_LEN as usize * PAGE_LEN as usize..addresses.end).step_by(PAGE_LEN as usize) {
+        let page_len = PAGE_LEN as usize;
+        for page in (addresses.start / page_len * page_len..addresses.end).step_by(page_len) {
             // SAFETY: as above. The operand is the address in units of 4 KiB, whatever the size of a page.
             unsafe { asm!("tlbi vaae1is, {}", in(reg) page >> 12, options(nostack, preserves_flags)) };
         }

@@ -88,7 +88,8 @@ fn large(fs: &Fs<Bare>) -> Result<String, Errno> {
         check(&private, whole - 1, &read[whole - 1..])?;
         expect(private.entry(whole).is_some_and(|entry| entry.is_copy))?;
     }
-    Ok(format!("{faults} faults for {} MiB, and {pages} pages at the end of a file", TABLE_LEN >> 20))
+    let part = if whole < read.len() { ", and a copy of one of which the host has a part" } else { "" };
+    Ok(format!("{faults} faults for {} MiB, and {pages} pages at the end of a file{part}", TABLE_LEN >> 20))
 }
 
 fn small(fs: &Fs<Bare>) -> Result<String, Errno> {
