@@ -12,10 +12,6 @@ use std::{
 
 use crate::{TIMEOUT, kernel, machine::Attachment, numbers, run};
 
-/// One for each architecture.
-const WITH_WINDOW: [Attachment; 3] =
-    [Attachment::PciWithWindow, Attachment::Aarch64WithWindow, Attachment::Riscv64WithWindow];
-
 /// What the kernel is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -83,7 +79,7 @@ fn pages(count: usize) -> Vec<u8> {
 
 #[test]
 fn a_file_that_the_daemon_marks_is_mapped_and_another_one_goes_by_requests() {
-    for attachment in WITH_WINDOW {
+    for attachment in [Attachment::PciWithWindow, Attachment::Aarch64WithWindow, Attachment::Riscv64WithWindow] {
         check_chosen(attachment);
     }
 }
@@ -127,21 +123,42 @@ fn qemus_generic_device_passes_on_the_notification_queue() {
     assert!(console.contains("all is well"), "{console}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Not in the default run, because it is a measurement: by name, it prints a table.
+// Not in the default run, because these are measurements: by name, they print a table.
+
 #[test]
 #[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture table"]
-fn table_of_random_accesses_with_small_and_large_entries() {
-    for attachment in WITH_WINDOW {
-        measure(attachment, 512);
-    }
+fn table_of_random_accesses_with_small_and_large_entries_on_x86_64() {
+    measure(Attachment::PciWithWindow, 512);
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture table"]
+fn table_of_random_accesses_with_small_and_large_entries_on_aarch64() {
+    measure(Attachment::Aarch64WithWindow, 512);
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture table"]
+fn table_of_random_accesses_with_small_and_large_entries_on_riscv64() {
+    measure(Attachment::Riscv64WithWindow, 512);
 }
 
 #[test]
 #[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture 2_gib"]
-fn random_accesses_in_2_gib_with_small_and_large_entries() {
-    for attachment in WITH_WINDOW {
-        measure(attachment, 2048);
-    }
+fn random_accesses_in_2_gib_with_small_and_large_entries_on_x86_64() {
+    measure(Attachment::PciWithWindow, 2048);
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture 2_gib"]
+fn random_accesses_in_2_gib_with_small_and_large_entries_on_aarch64() {
+    measure(Attachment::Aarch64WithWindow, 2048);
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture 2_gib"]
+fn random_accesses_in_2_gib_with_small_and_large_entries_on_riscv64() {
+    measure(Attachment::Riscv64WithWindow, 2048);
 }
 
 fn measure(attachment: Attachment, mib: u64) {
