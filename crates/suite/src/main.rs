@@ -44,6 +44,7 @@ use guest::Machine;
 use job::Job;
 use places::{Common, Search};
 use progress::Progress;
+use rustix::param::clock_ticks_per_second;
 use scenario::Scenario;
 
 /// Runs file-system tests in Linux guests over virtio-fs and compares them with the bare host directory.
@@ -98,7 +99,7 @@ struct Cli {
     #[arg(long)]
     second_try: bool,
 
-    /// How many guests run at a time
+    /// How many guests run at a time; with 1, the processor time of each scenario is told
     #[arg(long, value_name = "N", default_value_t = default_jobs())]
     jobs: NonZero<usize>,
 }
@@ -222,8 +223,13 @@ impl Run {
                 let ends = ends.clone();
                 scope.spawn(move || {
                     while let Some((number, scenario)) = take() {
-                        let begun = Instant::now();
-                        let verdict = run_until_passed(number, &scenario, common, tries);
+                        let (begun, ticks_before) = (Instant::now(), busy_ticks());
+                        let mut verdict = run_until_passed(number, &scenario, common, tries);
+                        if jobs.get() == 1 {
+                            let ticks = busy_ticks().saturating_sub(ticks_before);
+                            let seconds = ticks / clock_ticks_per_second();
+                            verdict.remarks.push(format!("    busy {seconds} s"));
+                        }
                         // Whoever listens does so until the last sender is gone.
                         let _ = ends.send((scenario, verdict, begun.elapsed()));
                     }
@@ -240,6 +246,16 @@ impl Run {
             Ok(())
         })
     }
+}
+
+/// Returns the processor time of this process and of the processes that it has waited for, in ticks of the clock; 0 where
+/// it is not told.
+fn busy_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name, which is in parentheses, may have spaces. utime, stime, cutime and cstime are fields 14 to 17, and the
+    // first after the name is the third.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 /// Prints a line about a scenario; `mark` is `then` for one of an earlier run.

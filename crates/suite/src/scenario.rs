@@ -133,11 +133,11 @@ fn with_window() -> Vec<Scenario> {
     };
     for series in ["6.1", "6.12", "7"] {
         let is = |wanted: &str| series == wanted;
-        add(series, DaxMode::Always, 64, AUTO, Job::Cases, is("6.12"));
+        add(series, DaxMode::Always, 64, AUTO, Job::Cases, is("6.1"));
         add(series, DaxMode::Inode, 64, ALL_FILES, Job::Cases, false);
         add(series, DaxMode::Always, 64, AUTO, Job::Pjdfstest, is("7"));
         add(series, DaxMode::Inode, 64, ALL_FILES, Job::Pjdfstest, false);
-        add(series, DaxMode::Always, 16, TWO_PATHS, Job::Fsx(60), is("6.12"));
+        add(series, DaxMode::Always, 16, TWO_PATHS, Job::Fsx(60), false);
         add(series, DaxMode::Inode, 16, TWO_PATHS_ALL_FILES, Job::Fsx(60), false);
         add(series, DaxMode::Inode, 64, AUTO, Job::Coherence, is("7"));
         add(series, DaxMode::Inode, 256, AUTO, Job::OneCopy, is("6.1"));
@@ -147,7 +147,12 @@ fn with_window() -> Vec<Scenario> {
         add(series, DaxMode::Inode, 64, AUTO, Job::DaemonKilled, is("7"));
         add(series, DaxMode::Inode, 64, AUTO, Job::VmmKilled, is("6.1"));
     }
-    add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(2_000), true);
+    // Some 3,000 operations: each kind comes dozens of times. Longer runs are for rare sequences of them.
+    add("6.12", DaxMode::Always, 16, TWO_PATHS, Job::Fsx(20), true);
+    // The unit tests of the barrier show its order, and here a guest has to get along with it. Without the barrier, the
+    // first wrong read comes after 500 to 7,000 reads of a thread, so that only a long run shows it by a guest.
+    add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(500), true);
+    add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(2_000), false);
     add("7", DaxMode::Always, 16, NEVER, Job::FreshMappings(100_000), false);
     add("7", DaxMode::Always, 16, NO_BARRIER, Job::FreshMappings(100_000), false);
     add("6.12", DaxMode::Always, 16, TWO_PATHS, Job::Fsx(1800), false);
@@ -180,8 +185,7 @@ fn with_nvdimm() -> Vec<Scenario> {
 }
 
 /// In `make test` each cache mode runs where that is quickest: on a mount, or else under User Mode Linux. Kernels of
-/// other series run jobs with a window there, which are slow enough; the oldest also runs the list of cases without
-/// one.
+/// other series run jobs with a window there, which are slow enough; the oldest also runs the list of cases with one.
 fn without_window() -> Vec<Scenario> {
     let mut all = Vec::new();
     for daemon in [Daemon::Transomd, Daemon::Virtiofsd] {
@@ -198,8 +202,9 @@ fn without_window() -> Vec<Scenario> {
         for options in MODES {
             add(Guest::Uml, options, Job::Pjdfstest, options == ["--cache=always"]);
         }
-        // An emulated guest takes a minute for what User Mode Linux does in seconds: one mode for each kernel.
-        add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Cases, true);
+        // An emulated guest takes a minute for what User Mode Linux does in seconds: one mode for each kernel, and in `make
+        // test` none, since the oldest kernel runs the list with a window.
+        add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Cases, false);
         add(Guest::Qemu("6.12"), &["--cache=never"], Job::Cases, false);
         add(Guest::Qemu("7"), &["--cache=always"], Job::Cases, false);
         add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Pjdfstest, false);
