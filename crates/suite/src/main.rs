@@ -248,8 +248,8 @@ impl Run {
     }
 }
 
-/// Returns the processor time of this process and of the processes that it has waited for, in ticks of the clock; 0 where
-/// it is not told.
+/// Returns the processor time of this process and of the processes that it has waited for, in ticks of the clock; 0
+/// where the kernel does not tell it.
 fn busy_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name, which is in parentheses, may have spaces. utime, stime, cutime and cstime are fields 14 to 17, and the

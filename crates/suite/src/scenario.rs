@@ -202,8 +202,8 @@ fn without_window() -> Vec<Scenario> {
         for options in MODES {
             add(Guest::Uml, options, Job::Pjdfstest, options == ["--cache=always"]);
         }
-        // An emulated guest takes a minute for what User Mode Linux does in seconds: one mode for each kernel, and in `make
-        // test` none, since the oldest kernel runs the list with a window.
+        // An emulated guest takes a minute for what User Mode Linux does in seconds: one mode for each kernel, and none
+        // in `make test`, since the oldest kernel runs the list with a window.
         add(Guest::Qemu("6.1"), &["--cache=auto"], Job::Cases, false);
         add(Guest::Qemu("6.12"), &["--cache=never"], Job::Cases, false);
         add(Guest::Qemu("7"), &["--cache=always"], Job::Cases, false);
