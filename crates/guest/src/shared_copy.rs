@@ -76,6 +76,12 @@ pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
 /// # Safety
 /// As for [`store`].
 pub(crate) unsafe fn fill(to: *mut u8, value: u8, len_bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if len_bytes >= block::LEN_MIN {
+        // SAFETY: guaranteed by the caller.
+        unsafe { block::fill(to, value, len_bytes) };
+        return;
+    }
     let piece = [value; 64];
     for at in (0..len_bytes).step_by(piece.len()) {
         // SAFETY: within the bytes at `to`.
@@ -196,7 +202,7 @@ mod word {
     }
 }
 
-/// Moves many bytes with one repeating instruction.
+/// Moves or sets many bytes with one repeating instruction.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod block {
     use core::arch::asm;
@@ -216,6 +222,22 @@ mod block {
                 inout("rcx") len_bytes => _,
                 inout("rsi") from => _,
                 inout("rdi") to => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// # Safety
+    /// The bytes at `to` may be written, by [`store`](super::store).
+    pub(super) unsafe fn fill(to: *mut u8, value: u8, len_bytes: usize) {
+        // SAFETY: writes the bytes that the caller vouches for, ascending, each once, as relaxed stores of bytes would.
+        // The direction flag is clear, as at the beginning of every assembly block.
+        unsafe {
+            asm!(
+                "rep stosb",
+                inout("rcx") len_bytes => _,
+                inout("rdi") to => _,
+                in("al") value,
                 options(nostack, preserves_flags)
             );
         }

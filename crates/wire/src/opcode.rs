@@ -130,6 +130,9 @@ macro_rules! operations {
     (@when $args:ty, any_of($field:ident, $mask:expr)) => {
         Condition::AnyOf { at: offset_of!($args, $field), mask: $mask }
     };
+    (@when $args:ty, any_of_except($field:ident, $mask:expr, $except:expr)) => {
+        Condition::AnyOfExcept { at: offset_of!($args, $field), mask: $mask, except: $except }
+    };
     (@when $args:ty, none_of($field:ident, $mask:expr)) => {
         Condition::NoneOf { at: offset_of!($args, $field), mask: $mask }
     };

@@ -1,37 +1,38 @@
 //! A fuzzer's bytes, which several parts of a run consume in turn.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 /// More than this of an input is not used: a run stays short.
 const LEN_MAX: usize = 4096;
 
-pub(super) struct Tape(Mutex<Rest>);
-
-struct Rest {
-    bytes: Vec<u8>,
-    at: usize,
+pub(super) struct Tape {
+    bytes: Box<[u8]>,
+    /// The next one. A run has one thread.
+    at: AtomicUsize,
 }
 
 impl Tape {
     pub(super) fn new(bytes: &[u8]) -> Arc<Self> {
-        let bytes = bytes[..bytes.len().min(LEN_MAX)].to_vec();
-        Arc::new(Self(Mutex::new(Rest { bytes, at: 0 })))
+        Arc::new(Self { bytes: bytes[..bytes.len().min(LEN_MAX)].into(), at: AtomicUsize::new(0) })
     }
 
     /// `len` bytes; those that are missing are zero.
     pub(super) fn bytes(&self, len: usize) -> Vec<u8> {
-        let mut rest = self.0.try_lock().expect("a run has one thread");
-        let end = rest.bytes.len().min(rest.at + len);
-        let mut taken = rest.bytes[rest.at..end].to_vec();
-        rest.at = end;
+        let at = self.at.load(Ordering::Relaxed);
+        let end = self.bytes.len().min(at + len);
+        self.at.store(end, Ordering::Relaxed);
+        let mut taken = self.bytes[at..end].to_vec();
         taken.resize(len, 0);
         taken
     }
 
     pub(super) fn byte(&self) -> u8 {
-        let mut rest = self.0.try_lock().expect("a run has one thread");
-        let byte = rest.bytes.get(rest.at).copied();
-        rest.at += usize::from(byte.is_some());
+        let at = self.at.load(Ordering::Relaxed);
+        let byte = self.bytes.get(at).copied();
+        self.at.store(at + usize::from(byte.is_some()), Ordering::Relaxed);
         byte.unwrap_or(0)
     }
 
@@ -49,7 +50,6 @@ impl Tape {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        let rest = self.0.try_lock().expect("a run has one thread");
-        rest.at == rest.bytes.len()
+        self.at.load(Ordering::Relaxed) == self.bytes.len()
     }
 }

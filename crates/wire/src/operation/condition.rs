@@ -14,6 +14,15 @@ pub enum Condition {
         /// The bits.
         mask: u32,
     },
+    /// If any bit of `mask` is set in the word at offset `at`, unless the whole word is `except`.
+    AnyOfExcept {
+        /// Offset in the arguments, in bytes.
+        at: usize,
+        /// The bits.
+        mask: u32,
+        /// The word for which the condition does not hold.
+        except: u32,
+    },
     /// If no bit of `mask` is set in the word at offset `at`.
     NoneOf {
         /// Offset in the arguments, in bytes.
@@ -34,6 +43,7 @@ impl Condition {
             Self::Never => false,
             Self::Always => true,
             Self::AnyOf { at, mask } => word(args, at) & mask != 0,
+            Self::AnyOfExcept { at, mask, except } => word(args, at) & mask != 0 && word(args, at) != except,
             Self::NoneOf { at, mask } => word(args, at) & mask == 0,
             Self::Either([one, other]) => one.holds(args) || other.holds(args),
         }
@@ -61,6 +71,14 @@ mod tests {
         }
         assert!(!any.holds(&[0xff; 7]) && none.holds(&[0xff; 7]));
         assert!(!any.holds(&[]) && none.holds(&[]));
+    }
+
+    #[test]
+    fn one_word_can_be_excepted() {
+        let condition = Condition::AnyOfExcept { at: 0, mask: 6, except: 5 };
+        for (word, holds) in [(0, false), (1, false), (2, true), (4, true), (5, false), (7, true), (13, true)] {
+            assert_eq!(condition.holds(&u32::to_le_bytes(word)), holds, "{word}");
+        }
     }
 
     #[test]

@@ -15,7 +15,8 @@
 //! - `rest_size`, `reply_size`: which fields of the arguments hold the length of the rest and of the reply.
 //! - `compat`: the arguments in a session without SETXATTR_EXT.
 //!
-//! `if any_of(field, bits)` and `none_of(field, bits)` test flags in a field of the arguments.
+//! `if any_of(field, bits)` and `none_of(field, bits)` test flags in a field of the arguments;
+//! `any_of_except(field, bits, value)` does not hold for one value of the field.
 //!
 //! Source: `include/uapi/linux/fuse.h` and `fs/fuse/` up to minor 45.
 
@@ -29,6 +30,7 @@ use super::{
     },
 };
 use crate::{
+    agent::EXCHANGE,
     attr::{AttrOut, EntryOut},
     linux::{
         FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, IOC_WRITE, O_APPEND, O_EXCL, O_TRUNC, XATTR_CREATE,
@@ -227,9 +229,10 @@ requests {
     Bmap = 37, "bmap" (BmapIn, (), ()) -> BmapOut {
         runs: Inline, changes: [], repeats: always,
     }
-    /// Only the exchange with an agent waits: the others never return EAGAIN.
+    /// Only the exchange with an agent waits: the others never return EAGAIN. Its argument is written back and changes
+    /// no inode.
     Ioctl = 39, "ioctl" (IoctlIn, (), Bytes) -> IoctlOutBytes {
-        runs: TryThenThread, changes: [Node if any_of(cmd, IOC_WRITE)], repeats: never,
+        runs: TryThenThread, changes: [Node if any_of_except(cmd, IOC_WRITE, EXCHANGE)], repeats: never,
         handles: [fh],
         rest_size: in_size,
         reply_size: out_size,

@@ -204,6 +204,8 @@ fn changes_are_those_of_the_system_calls() {
         (changes(39, &with(32, 12, 0x8008_6601)), changes(39, &with(32, 12, 0x4008_6602))),
         (vec![], vec![Node])
     );
+    // The exchange with an agent: _IOWR, but all that it changes is its argument.
+    assert_eq!(changes(39, &with(32, 12, 0xd000_f57a)), []);
 }
 
 #[test]

@@ -12,14 +12,22 @@ use rustix::fs::OFlags;
 use tempfile::TempDir;
 use transom_wire::{
     Handle, NodeId, Opcode,
+    agent::{AGENT_GID, EXCHANGE_LEN},
     ops::{
-        copy_file_range::CopyFileRangeIn, fallocate::FallocateIn, init::InitFlags, ioctl::IoctlIn, link::LinkIn,
-        mknod::MknodIn, rename::RenameIn, setattr::SetattrValid, xattr::SetxattrIn,
+        copy_file_range::CopyFileRangeIn,
+        fallocate::FallocateIn,
+        init::InitFlags,
+        ioctl::{IoctlIn, IoctlOut},
+        link::LinkIn,
+        mknod::MknodIn,
+        rename::RenameIn,
+        setattr::SetattrValid,
+        xattr::SetxattrIn,
     },
 };
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
-use super::guest::Guest;
+use super::{guest::Guest, is_root, replayed_test::exchange_by};
 use crate::{
     Errno,
     group::{Group, GroupLocation, TableFile},
@@ -39,6 +47,10 @@ struct Setting {
 }
 
 fn setting() -> Setting {
+    setting_with(Config { xattr: true, ..Config::default() })
+}
+
+fn setting_with(config: Config) -> Setting {
     let (share, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // Other tests of this process change its umask.
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -53,14 +65,13 @@ fn setting() -> Setting {
         Group::join(&file, fs::File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap()
     };
     let (peer, group) = (join(), join());
-    let config = Config { xattr: true, ..Config::default() };
-    let fs = Passthrough::open(share.path(), config).unwrap().with_group(group);
+    let fs = Passthrough::open(share.path(), config.clone()).unwrap().with_group(group);
     rustix::process::umask(rustix::fs::Mode::empty());
     let guest = Guest::begin(fs, InitFlags::all()).unwrap();
     let made = Setting { share, _place: place, peer, guest };
     // Two inodes may share a slot; with other keys they do not.
     let slots: BTreeSet<_> = PATHS.iter().map(|path| made.peer.slot(made.ino(path))).collect();
-    if slots.len() == PATHS.len() { made } else { setting() }
+    if slots.len() == PATHS.len() { made } else { setting_with(config) }
 }
 
 impl Setting {
@@ -250,6 +261,20 @@ fn requests_that_only_look_stamp_nothing() {
         guest.tmpfile(d)?;
         guest.lookup(d, "absent").map(drop).or(Ok(()))
     });
+    assert!(raised.is_empty(), "{raised:?}");
+}
+
+/// Each exchange ends with an announcement, and nothing of the root changes.
+#[test]
+fn an_exchange_with_the_agent_stamps_nothing() {
+    if !is_root() {
+        return println!("SKIPPED: the guest's root is not this user");
+    }
+    let mut setting = setting_with(Config { events: true, ..Config::default() });
+    setting.guest.caller = (0, AGENT_GID);
+    let root = setting.guest.opendir(NodeId::ROOT).unwrap();
+    let (outcome, raised) = setting.raised(|guest| exchange_by(guest, root));
+    assert_eq!(outcome.unwrap().len(), size_of::<IoctlOut>() + EXCHANGE_LEN);
     assert!(raised.is_empty(), "{raised:?}");
 }
 
