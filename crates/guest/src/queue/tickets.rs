@@ -283,11 +283,14 @@ impl<P: Platform, T: Transport + 'static> Queue<P, T> {
         {}
     }
 
-    /// Returns the reply, if it has come.
+    /// Returns the reply, if it has come. The ticket of a message whose reply nobody wants is unknown to callers.
     fn take_reply(&self, ticket: u64) -> Result<Option<OwnedReply>, ChannelError> {
         let at = slot_of(ticket);
         let mut tickets = self.tickets.lock();
         if let Some(place) = tickets.place(ticket) {
+            if place.as_ref().is_some_and(|owned| owned.is_unwanted) {
+                return Err(UNKNOWN);
+            }
             if !self.slots.get(at).is_some_and(|slot| slot.is_done()) {
                 return Ok(None);
             }

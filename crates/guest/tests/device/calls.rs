@@ -58,6 +58,16 @@ fn threads_that_call_at_the_same_time_each_get_their_own_reply() {
 }
 
 #[test]
+fn a_guessed_ticket_of_a_priority_message_is_unknown() {
+    let fake = Arc::new(Fake::new(ALL, 1, 8));
+    let device = device(&fake, SLEEPING);
+    device.send_priority(&[1; 56]).unwrap();
+    // The first of queue 0, in slot 0.
+    let guessed = transom_guest::channel::Ticket(1 << 26);
+    assert_eq!(device.finish(guessed).err(), Some(ChannelError::Broken("an unknown ticket")));
+}
+
+#[test]
 fn started_messages_beyond_the_length_of_the_queue_are_all_finished_in_any_order() {
     let fake = Arc::new(Fake::new(ALL, 1, 8));
     let device = device(&fake, SLEEPING);
