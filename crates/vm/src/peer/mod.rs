@@ -31,8 +31,8 @@ pub enum Build {
     Quick,
 }
 
-/// Returns the path of virtiofsd, building it if necessary, which takes some minutes. One that is installed or was built
-/// for release serves for both.
+/// Returns the path of virtiofsd, building it if necessary, which takes some minutes. One that is installed or was
+/// built for release serves for both.
 ///
 /// # Errors
 ///
