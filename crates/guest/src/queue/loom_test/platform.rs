@@ -42,7 +42,6 @@ impl Lock {
 // SAFETY: `is_locked` is set by one thread at a time, under loom's mutex, and a second thread waits until it is
 // cleared.
 unsafe impl lock_api::RawMutex for Lock {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
     const INIT: Self = Self(OnceLock::new());
     type GuardMarker = lock_api::GuardNoSend;
 
