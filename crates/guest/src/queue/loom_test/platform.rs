@@ -105,13 +105,13 @@ impl DirectMemory for Leaked {
         let words = Box::leak(vec![0u64; len_bytes.div_ceil(8)].into_boxed_slice());
         let start = NonNull::from(words).cast::<u8>();
         // SAFETY: aligned to 8, as long as requested, used for nothing else, never freed.
-        Some(unsafe { DmaMemory::new(start, len_bytes, start.expose_provenance().get() as u64) })
+        Some(unsafe { DmaMemory::new(start, len_bytes, start.as_ptr().expose_provenance() as u64) })
     }
 
     fn free(&self, _: DmaMemory) {}
 
     fn address(&self, start: NonNull<u8>, _: usize) -> Option<u64> {
-        Some(start.expose_provenance().get() as u64)
+        Some(start.as_ptr().expose_provenance() as u64)
     }
 
     fn contiguous_len_max(&self) -> usize {
