@@ -42,9 +42,9 @@ use std::{
 use clap::Parser;
 use guest::Machine;
 use job::Job;
+use nix::sys::resource::{UsageWho, getrusage};
 use places::{Common, Search};
 use progress::Progress;
-use rustix::param::clock_ticks_per_second;
 use scenario::Scenario;
 
 /// Runs file-system tests in Linux guests over virtio-fs and compares them with the bare host directory.
@@ -223,12 +223,10 @@ impl Run {
                 let ends = ends.clone();
                 scope.spawn(move || {
                     while let Some((number, scenario)) = take() {
-                        let (begun, ticks_before) = (Instant::now(), busy_ticks());
+                        let (begun, busy_before_s) = (Instant::now(), busy_s());
                         let mut verdict = run_until_passed(number, &scenario, common, tries);
                         if jobs.get() == 1 {
-                            let ticks = busy_ticks().saturating_sub(ticks_before);
-                            let seconds = ticks / clock_ticks_per_second();
-                            verdict.remarks.push(format!("    busy {seconds} s"));
+                            verdict.remarks.push(format!("    busy {} s", busy_s() - busy_before_s));
                         }
                         // Whoever listens does so until the last sender is gone.
                         let _ = ends.send((scenario, verdict, begun.elapsed()));
@@ -248,14 +246,10 @@ impl Run {
     }
 }
 
-/// Returns the processor time of this process and of the processes that it has waited for, in ticks of the clock; 0
-/// where the kernel does not tell it.
-fn busy_ticks() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, which is in parentheses, may have spaces. utime, stime, cutime and cstime are fields 14 to 17, and the
-    // first after the name is the third.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
+/// Returns the processor time of this process and of the processes that it has waited for, in seconds.
+fn busy_s() -> i64 {
+    let of = |who| getrusage(who).map_or(0, |usage| (usage.user_time() + usage.system_time()).tv_sec());
+    of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
 }
 
 /// Prints a line about a scenario; `mark` is `then` for one of an earlier run.

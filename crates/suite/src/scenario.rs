@@ -147,8 +147,8 @@ fn with_window() -> Vec<Scenario> {
         add(series, DaxMode::Inode, 64, AUTO, Job::DaemonKilled, is("7"));
         add(series, DaxMode::Inode, 64, AUTO, Job::VmmKilled, is("6.1"));
     }
-    // Some 3,000 operations on a quiet machine, and some hundreds on a busy one: each kind comes several times. Longer
-    // runs are for rare sequences of them.
+    // Some hundreds of operations even on a busy machine: each kind comes several times. Longer runs are for rare
+    // sequences of them.
     add("6.12", DaxMode::Always, 16, TWO_PATHS, Job::Fsx(20), true);
     // The unit tests of the barrier show its order, and here a guest has to get along with it. Without the barrier, the
     // first wrong read comes after 500 to 7,000 reads of a thread, so that only a long run shows it by a guest.

@@ -23,7 +23,7 @@ impl Tape {
     pub(super) fn bytes(&self, len: usize) -> Vec<u8> {
         let at = self.at.load(Ordering::Relaxed);
         let end = self.bytes.len().min(at + len);
-        self.at.store(end, Ordering::Relaxed);
+        self.advance(at, end);
         let mut taken = self.bytes[at..end].to_vec();
         taken.resize(len, 0);
         taken
@@ -32,8 +32,12 @@ impl Tape {
     pub(super) fn byte(&self) -> u8 {
         let at = self.at.load(Ordering::Relaxed);
         let byte = self.bytes.get(at).copied();
-        self.at.store(at + usize::from(byte.is_some()), Ordering::Relaxed);
+        self.advance(at, at + usize::from(byte.is_some()));
         byte.unwrap_or(0)
+    }
+
+    fn advance(&self, from: usize, to: usize) {
+        self.at.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).expect("a run has one thread");
     }
 
     pub(super) fn u16(&self) -> u16 {

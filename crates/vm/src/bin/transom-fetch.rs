@@ -59,7 +59,7 @@ enum What {
     LinuxWithVersions,
     /// virtiofsd, which Transom is compared with; prints the executable
     Peer {
-        /// Build it in a third of the time, for tests; it is too slow to measure
+        /// Optimise it less, for tests: quicker to build, and too slow to measure
         #[arg(long)]
         quick: bool,
     },

@@ -27,7 +27,8 @@ const LIBRARIES: [(&str, &[&str]); 2] =
 pub enum Build {
     /// As its authors release it: what is measured.
     Release,
-    /// In a third of the processor time, for tests, which do not measure it.
+    /// Without optimisation across crates and with less of it within them, which is quicker to build: for tests, which
+    /// do not measure it.
     Quick,
 }
 

@@ -25,8 +25,8 @@ const ROOT_ENTRIES: u64 = if BLOCK_LEVEL == ROOT_LEVEL { 0 } else { BLOCKS.div_c
 const IDENTITY_TABLES_LEN: u64 = if ROOT_ENTRIES == 0 { 1 } else { ROOT_ENTRIES } << PAGE_SHIFT;
 const _: () = assert!(ROOT_ENTRIES == 0 || BLOCK_LEVEL + 1 == ROOT_LEVEL);
 
-/// The register that says how addresses are translated (Arm ARM, TCR_EL1): how many bits they lack of 64, the size of
-/// pages, tables that are cached and shared, no second half of addresses, 40 physical bits.
+/// How addresses are translated (Arm ARM, TCR_EL1). From the lowest bit: how many of the 64 bits addresses do not have,
+/// tables that are cached and shared, the size of pages, no walks of TTBR1_EL1, 40 bits of physical addresses.
 const TRANSLATION: u64 = {
     let granule = match PAGE_SIZE {
         PageSize::Kib4 => 0b00,
