@@ -12,8 +12,10 @@ use zerocopy::FromBytes as _;
 
 use super::{
     MountEnd,
+    connection::Connection,
     daemon_client::{DaemonClient, Deadline},
-    init, reconnect,
+    init::{self, Wanted},
+    reconnect,
 };
 
 /// Why kernel and daemon did not agree on a session.
@@ -54,25 +56,27 @@ pub(super) fn negotiate(client: &mut DaemonClient<'_>, timeout: Duration) -> Res
     }
     let passthrough = &client.connection().passthrough;
     let offered = init::offered(body);
-    let wants_passthrough = passthrough.is_possible(offered);
+    let coherence = client.connection().coherence.as_ref();
+    let wanted = Wanted { passthrough: passthrough.is_possible(offered), own_changes: coherence.is_some() };
     let own_flags = init::own_flags(offered);
-    if let Some(coherence) =
-        client.connection().coherence.as_ref().filter(|_| offered.contains(InitFlags::HAS_EXPIRE_ONLY))
-    {
+    if let Some(coherence) = coherence.filter(|_| offered.contains(InitFlags::HAS_EXPIRE_ONLY)) {
         coherence.set_expires_names();
     }
-    let offered = init::filter_request(body, wants_passthrough);
+    let offered = init::filter_request(body, wanted);
     client.send(slot, &request);
 
     let reply = client.wait_reply(&deadline)?.1?;
     let page_len = rustix::param::page_size();
-    let filtered = init::filter_reply(&reply, offered, wants_passthrough, page_len);
-    let (reply, is_agreed) = filtered.ok_or(InitError::InvalidReply)?;
-    if wants_passthrough {
-        passthrough.begin(is_agreed);
+    let agreed = init::filter_reply(&reply, offered, wanted, page_len).ok_or(InitError::InvalidReply)?;
+    let Connection { passthrough, coherence, .. } = &**client.connection();
+    if wanted.passthrough {
+        passthrough.begin(agreed.passthrough);
     }
-    reconnect::record_agreement(client, &reply)?;
-    let reply = init::with_flags(&reply, own_flags);
+    if let Some(coherence) = coherence.as_ref().filter(|_| agreed.own_changes) {
+        coherence.set_has_trailers();
+    }
+    reconnect::record_agreement(client, &agreed.reply)?;
+    let reply = init::with_flags(&agreed.reply, own_flags);
     let len = (size_of::<OutHeader>() + reply.len()) as u32;
     let header = OutHeader { len: len.into(), error: 0.into(), unique: header.unique };
     client.device().write(&header, &reply).map_err(|errno| InitError::End(MountEnd::Kernel(errno)))

@@ -2,10 +2,10 @@
 //!
 //! The kernel that mounts does not tell; a kernel that is the guest lays its buffers out so.
 
-use transom_wire::{Opcode, header::OutHeader};
+use transom_wire::{Opcode, header::OutHeader, ops::write::WriteIn};
 
-/// Bytes of the arguments that are read to find the size that the request asks for.
-pub(super) const ARGS_LEN: usize = 32;
+/// Bytes of the arguments that are read: all of a WRITE's, and the sizes that other requests ask for.
+pub(super) const ARGS_LEN: usize = size_of::<WriteIn>();
 /// Replies without data of a length that was asked for: the longest is READLINK's.
 const SHORT_LEN_MAX: usize = 4096;
 

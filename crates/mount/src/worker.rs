@@ -245,7 +245,7 @@ impl QueueWorker {
             return self.replies.finish(unique, Err(errno)).map(|()| false);
         }
         if let Some(coherence) = &mut self.coherence {
-            coherence.note_request(slot, header, || self.queue.copy_request(slot, header, len_bytes));
+            coherence.note_request(slot, header, &args, || self.queue.copy_request(slot, header, len_bytes));
         }
         if self.queue.submit(slot, header, len_bytes, &args, kind) {
             self.connection.device.notify(self.queue.index());
@@ -304,8 +304,11 @@ impl QueueWorker {
         }
         if outcome.is_err() {
             self.passthrough.note_failed_open(kind);
+            if let Some(coherence) = &mut self.coherence {
+                coherence.note_failed(slot);
+            }
         }
-        let Some((header, body)) = reply.message else {
+        let Some((mut header, mut body)) = reply.message else {
             tracing::warn!(unique, written_bytes, "the daemon sent an invalid reply; the request fails with EIO");
             return self.replies.fail(unique);
         };
@@ -321,6 +324,7 @@ impl QueueWorker {
         }
         let mut coherence = self.coherence.as_mut().filter(|_| outcome.is_ok());
         if let Some(coherence) = &mut coherence {
+            coherence.cut_trailer(slot, &mut header, &mut body);
             coherence.adjust_reply(slot, &body);
         }
         let is_taken = self.replies.write(&header, body)?;

@@ -71,6 +71,12 @@ impl OwnChanges {
         self.end.store(end, Ordering::Release);
     }
 
+    /// Returns whether a change follows the range without a gap, or there is no range.
+    pub fn is_followed_by(&self, raised: Raised) -> bool {
+        let end = self.end.load(Ordering::Relaxed);
+        end == 0 || raised.previous <= end
+    }
+
     /// Returns whether a slot with this word has been raised by this guest alone since the clock was `fetched`.
     #[inline]
     pub(crate) fn explain(&self, word: u64, fetched: Stamp) -> bool {

@@ -4,11 +4,19 @@
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use parking_lot::Mutex;
-use transom_versions::{Moment, Slot};
+use transom_versions::{Moment, OwnChanges, Raised, Slot};
 use transom_wire::NodeId;
+
+use super::own::RaisedSlots;
 
 /// Number of shards: enough that a worker seldom waits for the thread that scans.
 const SHARD_COUNT: usize = 16;
+
+/// Scans that leave out an inode while a change of the mount's own to it is under way.
+const POSTPONED_MAX: u8 = 10;
+
+/// Changes after a gap that are kept until it is filled.
+const UNJOINED_MAX: usize = 32;
 
 /// Names in one directory.
 pub(super) type NameSet = HashSet<Box<[u8]>>;
@@ -21,6 +29,14 @@ struct KnownInode {
     slot: Slot,
     /// Everything that the kernel has cached of it was fetched at this moment or later.
     fetched: Moment,
+    /// What this mount has changed since, and the kernel's caches show.
+    own: OwnChanges,
+    /// The same, after a gap that the reply to another change may fill: several workers deal with replies.
+    unjoined: Vec<Raised>,
+    /// Changes of the mount's own that are under way.
+    changing: u32,
+    /// Scans that may still leave it out because of them.
+    postpones: u8,
     /// References that the kernel counts.
     nlookup: u64,
     /// Of a directory: the names that the kernel may use without asking.
@@ -37,7 +53,30 @@ pub(super) struct StaleInode {
 
 impl KnownInode {
     fn new(slot: Slot, fetched: Moment, nlookup: u64) -> Self {
-        Self { slot, fetched, nlookup, names: NameSet::new() }
+        Self {
+            slot,
+            fetched,
+            own: OwnChanges::default(),
+            unjoined: Vec::new(),
+            changing: 0,
+            postpones: 0,
+            nlookup,
+            names: NameSet::new(),
+        }
+    }
+
+    /// Joins what this mount has changed, up to the first gap while other changes are under way.
+    fn join(&mut self) {
+        self.unjoined.sort_unstable_by_key(|raised| raised.word);
+        let is_idle = self.changing == 0 || self.unjoined.len() > UNJOINED_MAX;
+        let gap = self.unjoined.iter().position(|raised| {
+            let is_joined = is_idle || self.own.is_followed_by(*raised);
+            if is_joined {
+                self.own.join(*raised);
+            }
+            !is_joined
+        });
+        self.unjoined.drain(..gap.unwrap_or(self.unjoined.len()));
     }
 }
 
@@ -84,38 +123,88 @@ impl KnownInodes {
         inode.names.len() - before
     }
 
+    /// Drops a name of a directory, which the kernel has not cached any more. Returns how many that are.
+    pub(super) fn drop_name(&self, directory: NodeId, name: &[u8]) -> usize {
+        let mut shard = self.shard(directory).lock();
+        shard.get_mut(&directory).is_some_and(|inode| inode.names.remove(name)).into()
+    }
+
     /// Notes that the kernel has something of an inode that was fetched at `moment`. Returns whether all that it has of
     /// the inode is valid.
     pub(super) fn note_fetched(
         &self,
         nodeid: NodeId,
         moment: Moment,
-        is_valid: impl FnOnce(Slot, Moment) -> bool,
+        is_valid: impl FnOnce(Slot, Moment, &OwnChanges) -> bool,
     ) -> bool {
         let mut shard = self.shard(nodeid).lock();
         let Some(inode) = shard.get_mut(&nodeid) else { return true };
         inode.fetched = earlier(inode.fetched, moment);
-        is_valid(inode.slot, inode.fetched)
+        is_valid(inode.slot, inode.fetched, &inode.own)
+    }
+
+    /// Notes that a change of the mount's own to an inode is about to be sent. To be followed by [`Self::end_change`].
+    ///
+    /// If all that the kernel has of the inode is valid, the next scans leave it out, so that the stamp of this change
+    /// is not taken for another's before the reply says whose it is.
+    pub(super) fn begin_change(&self, nodeid: NodeId, is_valid: impl FnOnce(Slot, Moment, &OwnChanges) -> bool) {
+        if let Some(inode) = self.shard(nodeid).lock().get_mut(&nodeid) {
+            inode.changing += 1;
+            if is_valid(inode.slot, inode.fetched, &inode.own) {
+                inode.postpones = POSTPONED_MAX;
+            }
+        }
+    }
+
+    /// Notes that a change of the mount's own is done, which was sent after `moment`, and whose reply the kernel is about
+    /// to get. `raised` has the slots that it has raised, or is empty if that is not known. If the kernel does not take
+    /// the reply, [`Self::disown`] is to follow.
+    ///
+    /// If the kernel was told in the meantime to drop what it has of the inode, the change counts as another's: what was
+    /// fetched since may be of before or after it.
+    pub(super) fn end_change(&self, nodeid: NodeId, moment: Moment, raised: &RaisedSlots) {
+        let mut shard = self.shard(nodeid).lock();
+        let Some(inode) = shard.get_mut(&nodeid) else { return };
+        inode.changing = inode.changing.saturating_sub(1);
+        if inode.fetched.clock <= moment.clock {
+            let of_inode = raised.iter().filter(|(slot, _)| *slot == inode.slot.number());
+            inode.unjoined.extend(of_inode.map(|(_, raised)| *raised));
+        }
+        inode.join();
+    }
+
+    /// Takes all changes of the mount's own to an inode for another's: the kernel's caches do not show one of them.
+    pub(super) fn disown(&self, nodeid: NodeId) {
+        if let Some(inode) = self.shard(nodeid).lock().get_mut(&nodeid) {
+            inode.own = OwnChanges::default();
+            inode.unjoined.clear();
+        }
     }
 
     /// Appends the inodes that are not valid to `stale`. They count as fetched at `now` and without names, since the
-    /// caller has the kernel drop what it has of them. Returns whether `is_hot` was true of one.
+    /// caller has the kernel drop what it has of them. Returns whether to scan again though nothing may be stamped:
+    /// `is_hot` was true of one, or one was left out.
     pub(super) fn take_stale(
         &self,
         now: Moment,
-        is_valid: impl Fn(Slot, Moment) -> bool,
+        is_valid: impl Fn(Slot, Moment, &OwnChanges) -> bool,
         is_hot: impl Fn(Slot) -> bool,
         stale: &mut Vec<StaleInode>,
     ) -> bool {
-        let mut has_hot = false;
+        let mut has_more = false;
         for shard in &self.0 {
-            for (&nodeid, inode) in shard.lock().iter_mut().filter(|(_, it)| !is_valid(it.slot, it.fetched)) {
+            for (&nodeid, inode) in shard.lock().iter_mut().filter(|(_, it)| !is_valid(it.slot, it.fetched, &it.own)) {
+                if inode.changing > 0 && inode.postpones > 0 {
+                    inode.postpones -= 1;
+                    has_more = true;
+                    continue;
+                }
                 let fetched = std::mem::replace(&mut inode.fetched, now);
                 stale.push(StaleInode { nodeid, fetched, names: std::mem::take(&mut inode.names) });
-                has_hot |= is_hot(inode.slot);
+                has_more |= is_hot(inode.slot);
             }
         }
-        has_hot
+        has_more
     }
 
     fn shard(&self, nodeid: NodeId) -> &Mutex<HashMap<NodeId, KnownInode>> {

@@ -7,13 +7,18 @@
 //! not say which of them.
 //!
 //! A reply that is older than a change may reach the kernel after the notification of that change. Therefore the moment
-//! of a reply counts from when the kernel has it: the thread then finds the inode changed once more. Locks: those of
-//! [`known`], each for a moment, with nothing under it.
+//! of a reply counts from when the kernel has it: the thread then finds the inode changed once more.
+//!
+//! The mount's own changes are stamped too. Where the kernel's caches show a change by themselves ([`own`]) and the
+//! daemon's reply says how it has raised the table, it makes nothing stale.
+//!
+//! Locks: those of [`known`], each for a moment, with nothing under it.
 
 mod abort;
 mod expirer;
 mod known;
 mod names;
+mod own;
 mod scanner;
 mod stage;
 
@@ -28,7 +33,7 @@ use std::{
 };
 
 use transom_user::{transport::VhostUser, window::VersionTable};
-use transom_versions::{Moment, Reader};
+use transom_versions::{Moment, OwnChanges, Reader, Slot};
 use transom_wire::NodeId;
 
 use super::{MountError, forgets::parse_forgets};
@@ -54,6 +59,8 @@ pub(super) struct Coherence {
     known: KnownInodes,
     /// The kernel can be told to look a name up again (HAS_EXPIRE_ONLY, Linux 6.2).
     expires_names: AtomicBool,
+    /// The daemon's replies say how the mount's own changes have raised the table.
+    has_trailers: AtomicBool,
     /// Names in [`Self::known`], and those that the kernel is being told about.
     name_count: AtomicUsize,
     /// An inode became known, or was fetched again, as it was before a change that is in the table already.
@@ -74,6 +81,7 @@ impl Coherence {
             table,
             known: KnownInodes::default(),
             expires_names: AtomicBool::new(false),
+            has_trailers: AtomicBool::new(false),
             name_count: AtomicUsize::new(0),
             is_late: AtomicBool::new(false),
             abort: OnceLock::new(),
@@ -83,6 +91,11 @@ impl Coherence {
     /// Notes that the kernel supports FUSE_EXPIRE_ONLY. Without it, names expire after a second.
     pub(super) fn set_expires_names(&self) {
         self.expires_names.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the daemon's replies end with trailers.
+    pub(super) fn set_has_trailers(&self) {
+        self.has_trailers.store(true, Ordering::Relaxed);
     }
 
     /// Opens the file that aborts the connection of what is mounted at `mount_point`. Without it, [`Self::abort`] does
@@ -152,9 +165,28 @@ impl Coherence {
 
     /// Notes that the kernel now has something of an inode that was fetched at a moment.
     fn note_fetched(&self, nodeid: NodeId, moment: Moment) {
-        if self.known.note_fetched(nodeid, moment, |slot, fetched| self.table.is_slot_valid(slot, fetched)) {
-            return;
+        if !self.known.note_fetched(nodeid, moment, |slot, fetched, own| self.is_valid(slot, fetched, own)) {
+            self.is_late.store(true, Ordering::Release);
         }
+    }
+
+    /// Notes that a change of the mount's own to an inode is about to be sent.
+    fn begin_change(&self, nodeid: NodeId) {
+        self.known.begin_change(nodeid, |slot, fetched, own| self.is_valid(slot, fetched, own));
+    }
+
+    /// Notes that the kernel's caches do not show a change of the mount's own to an inode.
+    fn disown(&self, nodeid: NodeId) {
+        self.known.disown(nodeid);
         self.is_late.store(true, Ordering::Release);
+    }
+
+    /// Notes that a name in a directory is removed.
+    fn drop_name(&self, directory: NodeId, name: &[u8]) {
+        self.drop_names(self.known.drop_name(directory, name));
+    }
+
+    fn is_valid(&self, slot: Slot, fetched: Moment, own: &OwnChanges) -> bool {
+        self.table.is_slot_valid_but_for(slot, fetched, own)
     }
 }

@@ -32,18 +32,18 @@ const REST_FACTOR: u32 = 4;
 
 /// Scans until `connection` has ended. Names in directories that were changed go to `names`.
 pub(crate) fn scan_until_end(coherence: &Coherence, connection: &Arc<Connection>, names: &NameQueue) {
-    let (mut scanned, mut has_hot, mut pause) = (None, false, SCAN_EVERY);
+    let (mut scanned, mut has_more, mut pause) = (None, false, SCAN_EVERY);
     let mut stale = Vec::new();
     while !has_ended(connection, pause) {
         let now = coherence.table.now();
         let is_late = coherence.is_late.swap(false, Ordering::AcqRel);
-        if scanned == Some(now) && !is_late && !has_hot {
+        if scanned == Some(now) && !is_late && !has_more {
             continue;
         }
         let begun = Instant::now();
         let Coherence { table, known, .. } = coherence;
-        let is_valid = |slot, fetched| table.is_slot_valid(slot, fetched);
-        has_hot = known.take_stale(now, is_valid, |slot| table.is_hot(slot), &mut stale);
+        let is_valid = |slot, fetched, own: &_| coherence.is_valid(slot, fetched, own);
+        has_more = known.take_stale(now, is_valid, |slot| table.is_hot(slot), &mut stale);
         scanned = Some(now);
         // First all names: what follows may wait for a file's pages.
         for StaleInode { nodeid, names: stale_names, .. } in &mut stale {

@@ -1,19 +1,28 @@
 //! Coherence as one worker uses it: the moments of requests, and what their replies tell the kernel.
 
-use std::{mem::offset_of, sync::Arc};
+use std::{
+    mem::offset_of,
+    sync::{Arc, atomic::Ordering},
+};
 
 use transom_versions::Moment;
 use transom_wire::{
     NodeId, Opcode,
     attr::{Attr, EntryOut},
-    header::InHeader,
+    header::{InHeader, OutHeader},
+    linux::RENAME_EXCHANGE,
     operation::Effect,
+    ops::rename::Rename2In,
 };
 
-use super::Coherence;
+use super::{
+    Coherence,
+    own::{RaisedSlots, cut_trailer, shown_changes},
+};
 use crate::{
     fuse_device::SharedBuffer,
     reply_body::{entries, read, read_name, write},
+    reply_room::ARGS_LEN,
     request::{DirEntryName, Request},
 };
 
@@ -31,6 +40,8 @@ pub(crate) struct CoherenceStage {
     noted: Vec<(NodeId, bool)>,
     /// The names that the kernel caches with it.
     noted_names: Vec<DirEntryName>,
+    /// The slots that the request has raised.
+    raised: RaisedSlots,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -41,25 +52,56 @@ struct InFlight {
     moment: Moment,
     /// The names that the kernel caches if it succeeds, but for those in the reply.
     names: Vec<DirEntryName>,
+    /// The name that the kernel has not cached any more if it succeeds.
+    removed: Option<DirEntryName>,
+    /// The inodes that it changes so that the kernel's caches show it.
+    changes: [Option<NodeId>; 2],
 }
 
 impl CoherenceStage {
     /// Creates the stage of a worker with `slots` slots.
     pub(crate) fn new(shared: Arc<Coherence>, slots: usize) -> Self {
-        Self { shared, in_flight: vec![InFlight::default(); slots], noted: Vec::new(), noted_names: Vec::new() }
+        let in_flight = vec![InFlight::default(); slots];
+        Self { shared, in_flight, noted: Vec::new(), noted_names: Vec::new(), raised: RaisedSlots::new() }
     }
 
-    /// Notes the request in `slot`, which is about to be sent. `message` returns a copy of all of it.
-    pub(crate) fn note_request(&mut self, slot: u16, header: &InHeader, message: impl FnOnce() -> Vec<u8>) {
+    /// Notes the request in `slot`, which is about to be sent and begins with `args`. `message` returns a copy of all of
+    /// it. To be followed by [`Self::note_failed`] or [`Self::note_written`].
+    pub(crate) fn note_request(
+        &mut self,
+        slot: u16,
+        header: &InHeader,
+        args: &[u8; ARGS_LEN],
+        message: impl FnOnce() -> Vec<u8>,
+    ) {
         let opcode = Opcode::from_u32(header.opcode.get());
-        let names = match opcode.map_or(Effect::None, |opcode| opcode.row().effect) {
-            Effect::LooksUp | Effect::Makes(_) | Effect::MakesAndOpens | Effect::Renames => {
-                Request::new(&message()).map(|request| cached_names(&request)).unwrap_or_default()
+        let (names, removed) = match opcode.map_or(Effect::None, |opcode| opcode.row().effect) {
+            Effect::LooksUp | Effect::Makes(_) | Effect::MakesAndOpens | Effect::Renames | Effect::Removes => {
+                Request::new(&message()).map(|request| affected_names(&request)).unwrap_or_default()
             }
-            _ => Vec::new(),
+            _ => Default::default(),
         };
+        let has_trailer = self.shared.has_trailers.load(Ordering::Relaxed);
+        let opcode_with_trailer = opcode.filter(|_| has_trailer);
+        let changes = opcode_with_trailer.map(|opcode| shown_changes(opcode, header, args)).unwrap_or_default();
+        changes.iter().flatten().for_each(|nodeid| self.shared.begin_change(*nodeid));
         self.in_flight[usize::from(slot)] =
-            InFlight { opcode, nodeid: header.nodeid.into(), moment: self.shared.table.now(), names };
+            InFlight { opcode, nodeid: header.nodeid.into(), moment: self.shared.table.now(), names, removed, changes };
+    }
+
+    /// Notes that the request in `slot` has failed.
+    pub(crate) fn note_failed(&mut self, slot: u16) {
+        self.raised.clear();
+        self.end_changes(slot);
+    }
+
+    /// Cuts the trailer off a reply without an error, if the daemon sends any.
+    pub(crate) fn cut_trailer(&mut self, slot: u16, header: &mut OutHeader, body: &mut SharedBuffer<'_>) {
+        self.raised.clear();
+        let opcode = self.in_flight[usize::from(slot)].opcode;
+        if let Some(opcode) = opcode.filter(|_| self.shared.has_trailers.load(Ordering::Relaxed)) {
+            cut_trailer(opcode.row(), header, body, &mut self.raised);
+        }
     }
 
     /// Notes a whole FORGET or BATCH_FORGET.
@@ -67,13 +109,18 @@ impl CoherenceStage {
         self.shared.note_forget(message);
     }
 
-    /// Counts the references in `body`, a reply without an error that the kernel is about to get, and limits the time
-    /// for which names are valid. To be followed by [`Self::note_written`].
+    /// Joins what the request has changed, counts the references in `body`, a reply without an error that the kernel is
+    /// about to get, and limits the time for which names are valid. To be followed by [`Self::note_written`].
     pub(crate) fn adjust_reply(&mut self, slot: u16, body: &SharedBuffer<'_>) {
         self.noted.clear();
         self.noted_names.clear();
+        self.end_changes(slot);
         let in_flight = &mut self.in_flight[usize::from(slot)];
         let (nodeid, moment, names) = (in_flight.nodeid, in_flight.moment, std::mem::take(&mut in_flight.names));
+        if let Some(removed) = in_flight.removed.take() {
+            // Before the kernel has the reply, after which it may cache the name anew.
+            self.shared.drop_name(removed.parent, &removed.name);
+        }
         let Some(row) = in_flight.opcode.map(Opcode::row) else { return };
         if row.effect == Effect::Lists {
             let follows = self.shared.follows_names(nodeid);
@@ -106,6 +153,10 @@ impl CoherenceStage {
 
     /// Notes whether the kernel took the reply that [`Self::adjust_reply`] was last called for.
     pub(crate) fn note_written(&mut self, slot: u16, is_taken: bool) {
+        let changes = std::mem::take(&mut self.in_flight[usize::from(slot)].changes);
+        if !is_taken {
+            changes.into_iter().flatten().for_each(|nodeid| self.shared.disown(nodeid));
+        }
         let moment = self.in_flight[usize::from(slot)].moment;
         if is_taken {
             // Those of a listing have one directory.
@@ -121,6 +172,13 @@ impl CoherenceStage {
                 self.shared.forget(nodeid, 1);
             }
         }
+    }
+
+    /// Notes that the changes of the request in `slot` are done, with the slots in [`Self::raised`]. Before the kernel has
+    /// the reply, so that the changes of one caller are joined in their order.
+    fn end_changes(&self, slot: u16) {
+        let InFlight { moment, changes, .. } = &self.in_flight[usize::from(slot)];
+        changes.iter().flatten().for_each(|nodeid| self.shared.known.end_change(*nodeid, *moment, &self.raised));
     }
 
     /// Adjusts the entry at `offset`. `name` is noted if the kernel may use it without asking; without it, the name
@@ -144,10 +202,14 @@ impl CoherenceStage {
     }
 }
 
-/// Returns the names that the kernel caches if `request` succeeds.
-fn cached_names(request: &Request<'_>) -> Vec<DirEntryName> {
+/// Returns the names that the kernel caches if `request` succeeds, and the one that it then has not cached any more.
+fn affected_names(request: &Request<'_>) -> (Vec<DirEntryName>, Option<DirEntryName>) {
+    let exchanges =
+        request.opcode == Some(Opcode::Rename2) && request.word(offset_of!(Rename2In, flags)) & RENAME_EXCHANGE != 0;
     match request.rename() {
-        Some((from, to)) => vec![from, to],
-        None => request.entry_name().into_iter().collect(),
+        Some((from, to)) if exchanges => (vec![from, to], None),
+        Some((from, to)) => (vec![to], Some(from)),
+        None if request.effect() == Effect::Removes => (Vec::new(), request.entry_name()),
+        None => (request.entry_name().into_iter().collect(), None),
     }
 }

@@ -25,7 +25,12 @@ use super::{
     inodes::{DaemonNode, Forgotten, Identity, LookupVerdict},
     queries::{Query, QuerySet, UNIQUE, run_queries, wait_reply},
 };
-use crate::{InitError, MountError, daemon_client::DaemonClient, init, request::DirEntryName};
+use crate::{
+    InitError, MountError,
+    daemon_client::DaemonClient,
+    init::{self, Wanted},
+    request::DirEntryName,
+};
 
 /// Bit of `stx_mask` for the time of birth.
 const STATX_BTIME: u32 = 0x800;
@@ -64,9 +69,8 @@ fn send_init(client: &mut DaemonClient<'_>, agreement: &InitAgreement) -> Result
     let slot = client.take_slot().ok_or(InitError::InvalidReply)?;
     client.send(slot, &message);
     let reply = wait_reply(client)?.1.map_err(InitError::Refused)?;
-    let filtered = init::filter_reply(&reply, offered, false, rustix::param::page_size());
-    let (reply, _) = filtered.ok_or(InitError::InvalidReply)?;
-    Ok(agreement.check(&reply)?)
+    let agreed = init::filter_reply(&reply, offered, Wanted::default(), rustix::param::page_size());
+    Ok(agreement.check(&agreed.ok_or(InitError::InvalidReply)?.reply)?)
 }
 
 /// Returns the inode number of the shared directory, if the daemon reports it.
