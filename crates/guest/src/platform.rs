@@ -35,6 +35,13 @@ pub trait Platform: Send + Sync + 'static {
         false
     }
 
+    /// Returns how many processors run the threads that use a device. A device gets no more request queues than that
+    /// unless [`Settings::request_queues_max`](crate::device::Settings::request_queues_max) says otherwise: threads that
+    /// share a processor do best with one queue, whose requests the device then serves together.
+    fn processors(&self) -> u16 {
+        if self.is_single_threaded() { 1 } else { 16 }
+    }
+
     /// Yields the processor to another runnable thread. Called from time to time by a thread that polls; the thread
     /// that runs instead may be the one it polls for. Systems with a processor for each thread keep the default.
     fn yield_now(&self) {}

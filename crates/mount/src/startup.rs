@@ -61,7 +61,7 @@ impl PendingConnection {
     /// # Errors
     /// There is no daemon, its device cannot be used, or memory ran out.
     pub(super) fn connect(source: &Builder, options: &Options) -> Result<Self, MountError> {
-        let queues_max = options.threads.min(source.queues_max()).max(1);
+        let queues_max = source.queues_max().map_or(options.threads, |most| most.min(options.threads)).max(1);
         let pool_len = (usize::from(queues_max) + QUEUE_FIRST_REQUEST) * POOL_LEN_PER_QUEUE + HiprioQueue::MEMORY_LEN;
         let pool_len = pool_len.next_multiple_of(rustix::param::page_size());
         let slots_len = usize::from(queues_max) * Slots::len_bytes(IN_FLIGHT_MAX);

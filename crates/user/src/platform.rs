@@ -54,6 +54,11 @@ impl Platform for Process {
         }
     }
 
+    /// Returns the number of processors on which the calling thread may run.
+    fn processors(&self) -> u16 {
+        std::thread::available_parallelism().map_or(1, |count| count.get().min(u16::MAX.into()) as u16)
+    }
+
     fn yield_now(&self) {
         sched_yield();
     }

@@ -215,9 +215,10 @@ impl Builder {
         Self { program: Some(program), ..self }
     }
 
-    /// Sets the maximum number of request queues; the daemon may have fewer.
+    /// Sets the maximum number of request queues; the daemon may have fewer. The default is the number of processors on
+    /// which the thread that connects may run.
     pub fn queues(mut self, count: u16) -> Self {
-        self.settings.request_queues_max = count;
+        self.settings.request_queues_max = Some(count);
         self
     }
 
@@ -304,8 +305,8 @@ impl Builder {
         matches!(self.source, Source::Directory(_))
     }
 
-    /// Returns the maximum number of request queues.
-    pub fn queues_max(&self) -> u16 {
+    /// Returns the maximum number of request queues, if one was set.
+    pub fn queues_max(&self) -> Option<u16> {
         self.settings.request_queues_max
     }
 

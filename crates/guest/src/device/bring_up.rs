@@ -144,7 +144,8 @@ impl<P: Platform, T: Transport + 'static> Attempt<'_, P, T> {
         if offered == 0 {
             return Err(TransportError::Broken("it has no request queues").into());
         }
-        let queues = offered.min(self.settings.request_queues_max.max(1).into());
+        let wanted = self.settings.request_queues_max.unwrap_or_else(|| self.platform.processors());
+        let queues = offered.min(wanted.max(1).into());
         Ok((tag.into(), queues as u16))
     }
 

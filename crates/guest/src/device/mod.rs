@@ -32,8 +32,9 @@ pub struct Settings {
     pub queue_len_max: u16,
     /// Maximum number of requests in flight on each request queue. Each takes 1 KiB and an indirect table.
     pub in_flight_max: u16,
-    /// Maximum number of request queues to use; the device's number is a limit too.
-    pub request_queues_max: u16,
+    /// Maximum number of request queues to use, or `None` for the number of
+    /// [processors](crate::platform::Platform::processors). The device's number is a limit too.
+    pub request_queues_max: Option<u16>,
     /// Maximum time that a waiter polls, in nanoseconds, while replies usually come sooner; 0 disables polling.
     pub poll_max_ns: u32,
     /// Maximum number of threads that poll one queue at the same time: less than the number of processors.
@@ -49,7 +50,7 @@ impl Default for Settings {
         Self {
             queue_len_max: crate::ring::LEN_MAX,
             in_flight_max: 256,
-            request_queues_max: 16,
+            request_queues_max: None,
             poll_max_ns: 100_000,
             pollers_max: 2,
             notification_buffers: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use transom_guest::{
     channel::Channel,
-    device::{DeviceError, VirtioFs, feature::ORDER_PLATFORM},
+    device::{DeviceError, Settings, VirtioFs, feature::ORDER_PLATFORM},
     dma::{ACCESS_PLATFORM, Direct, DmaChoice, DmaError},
     transport::TransportError,
 };
@@ -13,7 +13,7 @@ use crate::{
     calls::{call, echo},
     fake::{ALL, Fake, FakeTransport, VERSION_1},
     memory::Heap,
-    platform::{Device, SLEEPING, Threads, direct},
+    platform::{Device, SLEEPING, Threads, device, direct},
 };
 
 const FAILED: u8 = 128;
@@ -31,6 +31,15 @@ fn a_device_is_brought_up_with_what_both_sides_know_and_reset_when_dropped() {
     assert_eq!((device.request_queues(), device.data_len_max()), (16, 1 << 20));
     drop(device);
     assert_eq!(fake.status_bits(), 0);
+}
+
+#[test]
+fn a_device_has_a_queue_for_each_processor_unless_its_driver_or_it_says_otherwise() {
+    for (offered, wanted, queues) in [(20, None, 3), (2, None, 2), (20, Some(5), 5), (4, Some(5), 4), (4, Some(0), 1)] {
+        let settings = Settings { request_queues_max: wanted, ..SLEEPING };
+        let device = device(&Arc::new(Fake::new(ALL, offered, 300)), settings);
+        assert_eq!(device.request_queues(), queues, "{offered} {wanted:?}");
+    }
 }
 
 #[test]

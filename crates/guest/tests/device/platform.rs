@@ -31,6 +31,10 @@ impl Platform for Threads {
         Err(task)
     }
 
+    fn processors(&self) -> u16 {
+        3
+    }
+
     fn with_held(check: impl FnOnce(&Held)) {
         thread_local!(static HELD: Held = const { Held::new() });
         HELD.with(check);
@@ -75,7 +79,7 @@ pub(crate) type Device = VirtioFs<Threads, FakeTransport>;
 pub(crate) const SLEEPING: Settings = Settings {
     queue_len_max: 1024,
     in_flight_max: 256,
-    request_queues_max: 16,
+    request_queues_max: Some(16),
     poll_max_ns: 0,
     pollers_max: 0,
     notification_buffers: 0,

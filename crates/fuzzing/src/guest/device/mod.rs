@@ -35,7 +35,7 @@ pub fn run(bytes: &[u8]) {
     let settings = Settings {
         queue_len_max: tape.choose(&[1024, 16, 8, 4, 0, 33]),
         in_flight_max: tape.choose(&[256, 1, 2, 5]),
-        request_queues_max: tape.choose(&[1, 2, 0]),
+        request_queues_max: Some(tape.choose(&[1, 2, 0])),
         poll_max_ns: if flags & 4 == 0 { 0 } else { 100_000 },
         pollers_max: 1,
         notification_buffers: 0,
