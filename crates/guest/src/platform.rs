@@ -35,9 +35,11 @@ pub trait Platform: Send + Sync + 'static {
         false
     }
 
-    /// Returns how many processors run the threads that use a device. A device gets no more request queues than that
-    /// unless [`Settings::request_queues_max`](crate::device::Settings::request_queues_max) says otherwise: threads that
-    /// share a processor do best with one queue, whose requests the device then serves together.
+    /// Returns how many processors run the threads that use a device, 16 by default, or 1 for a single thread.
+    ///
+    /// A device gets no more request queues than that unless
+    /// [`Settings::request_queues_max`](crate::device::Settings::request_queues_max) says otherwise. Threads that share
+    /// a processor do best with one queue, whose requests the device then serves together.
     fn processors(&self) -> u16 {
         if self.is_single_threaded() { 1 } else { 16 }
     }

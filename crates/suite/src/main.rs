@@ -173,7 +173,8 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     interrupt::watch(common.dir().to_owned())?;
     let progress = cli.resume.as_deref().map(Progress::open).transpose()?;
     let tries = if cli.second_try { 2 } else { 1 };
-    let mut run = Run { common, progress, tries, sum: Verdict::default() };
+    let is_busy_told = cli.jobs == NonZero::<usize>::MIN;
+    let mut run = Run { common, progress, tries, is_busy_told, sum: Verdict::default() };
     let left = chosen.into_iter().enumerate().filter(|(_, scenario)| !run.has_passed(scenario)).collect::<Vec<_>>();
     let (alone, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, scenario)| scenario.job.is_alone());
     run.all(others, cli.jobs)?;
@@ -194,6 +195,8 @@ struct Run {
     progress: Option<Progress>,
     /// How often a scenario may run until it passes.
     tries: usize,
+    /// Scenarios run one at a time, so that each can tell how much processor time it took.
+    is_busy_told: bool,
     /// Of all scenarios that have ended, those of earlier runs too.
     sum: Verdict,
 }
@@ -213,8 +216,8 @@ impl Run {
     ///
     /// Errors: what they came to cannot be kept.
     fn all(&mut self, scenarios: Vec<(usize, Scenario)>, jobs: NonZero<usize>) -> anyhow::Result<()> {
-        let Self { common, progress, tries, sum } = self;
-        let (common, tries) = (&*common, *tries);
+        let Self { common, progress, tries, is_busy_told, sum } = self;
+        let (common, tries, is_busy_told) = (&*common, *tries, *is_busy_told);
         let waiting = Mutex::new(scenarios.into_iter());
         let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
         let (ends, ended) = mpsc::channel();
@@ -223,10 +226,11 @@ impl Run {
                 let ends = ends.clone();
                 scope.spawn(move || {
                     while let Some((number, scenario)) = take() {
-                        let (begun, busy_before_s) = (Instant::now(), busy_s());
+                        let (begun, busy_before) = (Instant::now(), busy_time());
                         let mut verdict = run_until_passed(number, &scenario, common, tries);
-                        if jobs.get() == 1 {
-                            verdict.remarks.push(format!("    busy {} s", busy_s() - busy_before_s));
+                        if is_busy_told {
+                            let busy = busy_time() - busy_before;
+                            verdict.remarks.push(format!("    busy {} s", busy.as_secs()));
                         }
                         // Whoever listens does so until the last sender is gone.
                         let _ = ends.send((scenario, verdict, begun.elapsed()));
@@ -246,9 +250,14 @@ impl Run {
     }
 }
 
-/// Returns the processor time of this process and of the processes that it has waited for, in seconds.
-fn busy_s() -> i64 {
-    let of = |who| getrusage(who).map_or(0, |usage| (usage.user_time() + usage.system_time()).tv_sec());
+/// Returns the processor time of this process and of the processes that it has waited for.
+fn busy_time() -> Duration {
+    let of = |who| {
+        getrusage(who).map_or(Duration::ZERO, |usage| {
+            let time = usage.user_time() + usage.system_time();
+            Duration::new(time.tv_sec().cast_unsigned(), time.tv_usec() as u32 * 1000)
+        })
+    };
     of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
 }
 

@@ -16,6 +16,11 @@ fn each_kernel_has_a_cell_with_a_window_and_each_daemon_one() {
     keeps(|scenario| {
         Some(format!("{:?} {}", scenario.guest, scenario.dax.is_some())).filter(|_| scenario.dax.is_some())
     });
+    // A machine with QEMU's own device, which has no window.
+    keeps(|scenario| {
+        let is_nvdimm = matches!(scenario.job, Job::Crashes { .. } | Job::SyncFaults { .. });
+        (matches!(scenario.guest, Guest::Qemu(_)) && scenario.dax.is_none() && !is_nvdimm).then_some(())
+    });
     keeps(|scenario| Some(format!("{:?}", scenario.daemon)));
     keeps(|scenario| match scenario.guest {
         Guest::Qemu(_) => None,

@@ -1,6 +1,10 @@
 //! Calls and started messages with an honest device.
 
-use std::{sync::Arc, thread};
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use transom_guest::channel::{Channel, ChannelError, Message, OwnedMessage, Sink, Source};
 
@@ -58,13 +62,36 @@ fn threads_that_call_at_the_same_time_each_get_their_own_reply() {
 }
 
 #[test]
-fn a_guessed_ticket_of_a_priority_message_is_unknown() {
-    let fake = Arc::new(Fake::new(ALL, 1, 8));
-    let device = device(&fake, SLEEPING);
-    device.send_priority(&[1; 56]).unwrap();
-    // The first of queue 0, in slot 0.
-    let guessed = transom_guest::channel::Ticket(1 << 26);
-    assert_eq!(device.finish(guessed).err(), Some(ChannelError::Broken("an unknown ticket")));
+fn a_guessed_ticket_of_a_priority_message_is_unknown_before_and_after_its_reply() {
+    const SLOTS: u64 = 8;
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || {
+        let fake = Arc::new(Fake::new(ALL, 1, SLOTS as u16));
+        let device = device(&fake, SLEEPING);
+        let guess_all = || {
+            // A ticket is a count, the queue, which is 0, and a slot.
+            for guessed in (0..4 * SLOTS).flat_map(|count| (0..SLOTS).map(move |slot| count << 26 | slot)) {
+                let outcome = device.finish(transom_guest::channel::Ticket(guessed));
+                assert_eq!(outcome.err(), Some(ChannelError::Broken("an unknown ticket")), "{guessed:#x}");
+            }
+        };
+        for _ in 0..SLOTS / 2 {
+            device.send_priority(&[1; 56]).unwrap();
+        }
+        guess_all();
+        thread::scope(|scope| {
+            scope.spawn(|| fake.serve(0, |_| Vec::new()));
+            // Each goes into a slot whose reply has come.
+            for _ in 0..2 * SLOTS {
+                device.send_priority(&[1; 56]).unwrap();
+                guess_all();
+            }
+            fake.vanish();
+        });
+        ended.send(()).unwrap();
+    });
+    // A guess that waits for the reply of another's message may never end.
+    end.recv_timeout(Duration::from_secs(60)).expect("every guess is answered");
 }
 
 #[test]

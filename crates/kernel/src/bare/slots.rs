@@ -45,6 +45,11 @@ impl Slots {
         Some(Self { first: slot(start, level, creates)?, level, count, addresses: start..start + len })
     }
 
+    /// Returns the addresses that the entries map.
+    pub(super) fn addresses(&self) -> Range<usize> {
+        self.addresses.clone()
+    }
+
     /// Returns what the first entry says.
     pub(super) fn first(&self) -> Slot {
         format::decode(load(self.first), self.level)

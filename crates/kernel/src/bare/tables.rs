@@ -121,7 +121,9 @@ fn change(addresses: Range<usize>, mut change: impl FnMut(Entry) -> Option<Slot>
             && let Some(slots) = Slots::of(at, entry.order, false)
         {
             slots.store(slot);
-            changed = Some(changed.map_or(at, |before| before.start)..end);
+            // All of an entry of 2 MiB is changed, wherever in it the range begins.
+            let start = slots.addresses().start;
+            changed = Some(changed.map_or(start, |before| before.start)..end);
         }
         at = end;
     }

@@ -143,24 +143,6 @@ fn table_of_random_accesses_with_small_and_large_entries_on_riscv64() {
     measure(Attachment::Riscv64WithWindow, 512);
 }
 
-#[test]
-#[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture 2_gib"]
-fn random_accesses_in_2_gib_with_small_and_large_entries_on_x86_64() {
-    measure(Attachment::PciWithWindow, 2048);
-}
-
-#[test]
-#[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture 2_gib"]
-fn random_accesses_in_2_gib_with_small_and_large_entries_on_aarch64() {
-    measure(Attachment::Aarch64WithWindow, 2048);
-}
-
-#[test]
-#[ignore = "a measurement: cargo test -p transom-kernel --test boot -- --ignored --nocapture 2_gib"]
-fn random_accesses_in_2_gib_with_small_and_large_entries_on_riscv64() {
-    measure(Attachment::Riscv64WithWindow, 2048);
-}
-
 fn measure(attachment: Attachment, mib: u64) {
     let Some(kernel) = kernel(attachment.kernel()) else { return };
     let Some((_, output)) = run(&kernel, attachment, Purpose::Measured(mib)) else { return };

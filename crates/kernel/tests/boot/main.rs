@@ -7,9 +7,9 @@ mod machine;
 mod registers;
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Output},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -355,7 +355,8 @@ fn daemon(share: &Path, socket: &Path, group: &Path, attachment: Attachment, pur
     let program = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("transomd");
     assert!(program.is_file(), "{} is not built; run `cargo build --workspace`", program.display());
     let mut command = Command::new(program);
-    command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(share).stderr(Stdio::null());
+    let log = socket.with_extension("log");
+    command.arg("--socket-path").arg(socket).arg("--shared-dir").arg(share).stderr(File::create(&log).unwrap());
     if attachment.has_window() {
         command.args(purpose.window());
     }
@@ -372,7 +373,8 @@ fn daemon(share: &Path, socket: &Path, group: &Path, attachment: Attachment, pur
     let mut daemon = Daemon(command.spawn().unwrap());
     let begun = Instant::now();
     while !socket.exists() {
-        assert!(daemon.0.try_wait().unwrap().is_none(), "transomd has ended");
+        let ended = daemon.0.try_wait().unwrap();
+        assert!(ended.is_none(), "transomd has ended: {}", fs::read_to_string(&log).unwrap());
         assert!(begun.elapsed() < TIMEOUT, "transomd does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -156,12 +156,12 @@ impl KnownInodes {
         }
     }
 
-    /// Notes that a change of the mount's own is done, which was sent after `moment`, and whose reply the kernel is about
-    /// to get. `raised` has the slots that it has raised, or is empty if that is not known. If the kernel does not take
-    /// the reply, [`Self::disown`] is to follow.
+    /// Notes that a change of the mount's own is done, which was sent after `moment`, and whose reply the kernel is
+    /// about to get. `raised` has the slots that it has raised, or is empty if that is not known. If the kernel does
+    /// not take the reply, [`Self::disown`] is to follow.
     ///
-    /// If the kernel was told in the meantime to drop what it has of the inode, the change counts as another's: what was
-    /// fetched since may be of before or after it.
+    /// If the kernel was told in the meantime to drop what it has of the inode, the change counts as another's: what
+    /// was fetched since may be of before or after it.
     pub(super) fn end_change(&self, nodeid: NodeId, moment: Moment, raised: &RaisedSlots) {
         let mut shard = self.shard(nodeid).lock();
         let Some(inode) = shard.get_mut(&nodeid) else { return };

@@ -17,6 +17,21 @@ use transom_wire::{
 
 use crate::{fuse_device::SharedBuffer, reply_room::ARGS_LEN};
 
+/// Operations that the kernel's caches always show. CREATE and WRITE they show with some flags.
+const SHOWN: &[Opcode] = &[
+    Opcode::Setattr,
+    Opcode::Setxattr,
+    Opcode::Removexattr,
+    Opcode::Symlink,
+    Opcode::Mknod,
+    Opcode::Mkdir,
+    Opcode::Link,
+    Opcode::Unlink,
+    Opcode::Rmdir,
+    Opcode::Rename,
+    Opcode::Rename2,
+];
+
 /// The slots that one request has raised, from a trailer.
 pub(super) type RaisedSlots = Vec<(u32, Raised)>;
 
@@ -31,25 +46,14 @@ pub(super) type RaisedSlots = Vec<(u32, Raised)>;
 /// - What is truncated as it is opened, FALLOCATE and COPY_FILE_RANGE, which the kernel follows less exactly.
 pub(super) fn shown_changes(opcode: Opcode, header: &InHeader, args: &[u8; ARGS_LEN]) -> [Option<NodeId>; 2] {
     let word = |at: usize| args.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it));
-    let is_shown = match opcode {
-        Opcode::Setattr
-        | Opcode::Setxattr
-        | Opcode::Removexattr
-        | Opcode::Symlink
-        | Opcode::Mknod
-        | Opcode::Mkdir
-        | Opcode::Link
-        | Opcode::Unlink
-        | Opcode::Rmdir
-        | Opcode::Rename
-        | Opcode::Rename2 => true,
-        Opcode::Create => word(offset_of!(CreateIn, flags)) & O_TRUNC == 0,
-        Opcode::Write => {
-            let unshown = WriteFlags::CACHE | WriteFlags::KILL_SUIDGID;
-            word(offset_of!(WriteIn, write_flags)) & unshown.bits() == 0
-                && word(offset_of!(WriteIn, flags)) & (O_APPEND | O_DIRECT) == 0
-        }
-        _ => false,
+    let is_shown = if opcode == Opcode::Write {
+        let unshown = WriteFlags::CACHE | WriteFlags::KILL_SUIDGID;
+        word(offset_of!(WriteIn, write_flags)) & unshown.bits() == 0
+            && word(offset_of!(WriteIn, flags)) & (O_APPEND | O_DIRECT) == 0
+    } else if opcode == Opcode::Create {
+        word(offset_of!(CreateIn, flags)) & O_TRUNC == 0
+    } else {
+        SHOWN.contains(&opcode)
     };
     let argument = opcode.row().nodeids.first().and_then(|&at| args.get(at..)?.first_chunk());
     let argument = argument.map(|bytes| NodeId(u64::from_le_bytes(*bytes)));

@@ -65,8 +65,8 @@ impl CoherenceStage {
         Self { shared, in_flight, noted: Vec::new(), noted_names: Vec::new(), raised: RaisedSlots::new() }
     }
 
-    /// Notes the request in `slot`, which is about to be sent and begins with `args`. `message` returns a copy of all of
-    /// it. To be followed by [`Self::note_failed`] or [`Self::note_written`].
+    /// Notes the request in `slot`, which is about to be sent and begins with `args`. `message` returns a copy of all
+    /// of it. To be followed by [`Self::note_failed`] or [`Self::note_written`].
     pub(crate) fn note_request(
         &mut self,
         slot: u16,
@@ -174,8 +174,8 @@ impl CoherenceStage {
         }
     }
 
-    /// Notes that the changes of the request in `slot` are done, with the slots in [`Self::raised`]. Before the kernel has
-    /// the reply, so that the changes of one caller are joined in their order.
+    /// Notes that the changes of the request in `slot` are done, with the slots in [`Self::raised`]. Before the kernel
+    /// has the reply, so that the changes of one caller are joined in their order.
     fn end_changes(&self, slot: u16) {
         let InFlight { moment, changes, .. } = &self.in_flight[usize::from(slot)];
         changes.iter().flatten().for_each(|nodeid| self.shared.known.end_change(*nodeid, *moment, &self.raised));

@@ -208,6 +208,16 @@ fn served(metrics: &Path, operations: &[&str]) -> u64 {
     counted.map(|it| it.count).sum()
 }
 
+/// Returns a mount whose daemon has these arguments too.
+fn mount_with(host: &Path, group: &Path, more: &[OsString]) -> (Mount, TempDir) {
+    let mut args = coherent().daemon_args();
+    // A daemon that observes the host would stamp what the other one changes once more.
+    args.extend(["--host-changes=never".into(), "--xattr".into()]);
+    args.extend_from_slice(more);
+    let at = tempfile::tempdir().unwrap();
+    (Mount::start(member(host, group, &args), at.path(), coherent()).unwrap(), at)
+}
+
 #[test]
 fn what_a_mount_changes_itself_it_need_not_fetch_again() {
     needs_mounts!();
@@ -217,17 +227,9 @@ fn what_a_mount_changes_itself_it_need_not_fetch_again() {
     for name in ["dir/file", "dir/kept", "fence"] {
         fs::write(host.path().join(name), name).unwrap();
     }
-    let start = |more: &[OsString]| {
-        let mut args = coherent().daemon_args();
-        // What the daemon of another mount changes, it would stamp once more.
-        args.extend(["--host-changes=never".into(), "--xattr".into()]);
-        args.extend_from_slice(more);
-        let at = tempfile::tempdir().unwrap();
-        (Mount::start(member(host.path(), group.path(), &args), at.path(), coherent()).unwrap(), at)
-    };
-    let metrics_argument: OsString = format!("--metrics-socket={}", metrics.display()).into();
-    let (mut ours, at) = start(&[metrics_argument]);
-    let (mut theirs, at_theirs) = start(&[]);
+    let argument = format!("--metrics-socket={}", metrics.display()).into();
+    let (mut ours, at) = mount_with(host.path(), group.path(), &[argument]);
+    let (mut theirs, at_theirs) = mount_with(host.path(), group.path(), &[]);
     let path = |name: &str| at.path().join(name);
     let (file, fence) = (File::options().read(true).write(true).open(path("dir/file")).unwrap(), path("fence"));
     // A scan that follows all changes so far: it has told the kernel of another's.

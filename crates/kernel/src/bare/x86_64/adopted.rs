@@ -22,6 +22,7 @@ use virtio_drivers::{
 };
 
 use super::{
+    IDENTITY_LEN,
     devices::{CONFIG_ADDRESS, CONFIG_DATA, ENABLED},
     ports,
 };
@@ -44,6 +45,7 @@ unsafe impl Hal for Memory {
     }
 
     unsafe fn mmio_phys_to_virt(address: PhysAddr, _: usize) -> NonNull<u8> {
+        assert!(address < IDENTITY_LEN, "registers at {address:#x}, which is not mapped");
         NonNull::new(address as *mut u8).unwrap_or(NonNull::dangling())
     }
 
