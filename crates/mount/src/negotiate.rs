@@ -73,7 +73,7 @@ pub(super) fn negotiate(client: &mut DaemonClient<'_>, timeout: Duration) -> Res
         passthrough.begin(agreed.passthrough);
     }
     if let Some(coherence) = coherence.as_ref().filter(|_| agreed.own_changes) {
-        coherence.set_has_trailers();
+        coherence.begin_trailers(init::accepted(&init::padded(&agreed.reply)));
     }
     reconnect::record_agreement(client, &agreed.reply)?;
     let reply = init::with_flags(&agreed.reply, own_flags);

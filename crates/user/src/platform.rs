@@ -54,7 +54,7 @@ impl Platform for Process {
         }
     }
 
-    /// Returns the number of processors on which the calling thread may run.
+    /// Returns the number of processors that the calling thread may use, by its affinity and its control group's quota.
     fn processors(&self) -> u16 {
         std::thread::available_parallelism().map_or(1, |count| count.get().min(u16::MAX.into()) as u16)
     }

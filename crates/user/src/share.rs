@@ -215,8 +215,8 @@ impl Builder {
         Self { program: Some(program), ..self }
     }
 
-    /// Sets the maximum number of request queues; the daemon may have fewer. The default is the number of processors on
-    /// which the thread that connects may run.
+    /// Sets the maximum number of request queues; the daemon may have fewer. The default is the number of processors
+    /// that the thread that connects may use.
     pub fn queues(mut self, count: u16) -> Self {
         self.settings.request_queues_max = Some(count);
         self

@@ -1,7 +1,10 @@
 //! [`KnownInodes`]: the inodes that the kernel knows, the names that it has cached in each directory, and when what it
 //! has of an inode was fetched.
 
-use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::{
+    collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use transom_versions::{Moment, OwnChanges, Raised, Slot};
@@ -18,12 +21,24 @@ const POSTPONED_MAX: u8 = 10;
 /// Changes after a gap that are kept until it is filled.
 const UNJOINED_MAX: usize = 32;
 
+/// How long after the first of the mount's own changes the kernel drops what it has of an inode.
+const DROP_AFTER: Duration = Duration::from_secs(1);
+/// It waits for that much longer while there were own changes in this time, so that no reply to an earlier request is
+/// under way, but not beyond [`DROP_AFTER_MAX`].
+const QUIET: Duration = Duration::from_millis(100);
+const DROP_AFTER_MAX: Duration = Duration::from_secs(5);
+
 /// Names in one directory.
 pub(super) type NameSet = HashSet<Box<[u8]>>;
 
-/// Inodes by nodeid. Each shard's lock is held for one lookup, or while the shard is scanned.
+/// Inodes by nodeid. Each shard's lock is held for one lookup, or while the shard is scanned. That of the drops is held
+/// for a moment with nothing under it, or under a shard's.
 #[derive(Default)]
-pub(super) struct KnownInodes([Mutex<HashMap<NodeId, KnownInode>>; SHARD_COUNT]);
+pub(super) struct KnownInodes {
+    shards: [Mutex<HashMap<NodeId, KnownInode>>; SHARD_COUNT],
+    /// Inodes that the mount itself has changed, and when to look whether the kernel is to drop them.
+    drops: Mutex<VecDeque<(Instant, NodeId)>>,
+}
 
 struct KnownInode {
     slot: Slot,
@@ -37,6 +52,8 @@ struct KnownInode {
     changing: u32,
     /// Scans that may still leave it out because of them.
     postpones: u8,
+    /// When the first and the last change were joined since the kernel was told to drop it.
+    joined: Option<(Instant, Instant)>,
     /// References that the kernel counts.
     nlookup: u64,
     /// Of a directory: the names that the kernel may use without asking.
@@ -60,9 +77,17 @@ impl KnownInode {
             unjoined: Vec::new(),
             changing: 0,
             postpones: 0,
+            joined: None,
             nlookup,
             names: NameSet::new(),
         }
+    }
+
+    /// Returns it as stale. It counts as fetched at `now` and without names.
+    fn take(&mut self, nodeid: NodeId, now: Moment) -> StaleInode {
+        let fetched = std::mem::replace(&mut self.fetched, now);
+        (self.own, self.joined) = (OwnChanges::default(), None);
+        StaleInode { nodeid, fetched, names: std::mem::take(&mut self.names) }
     }
 
     /// Joins what this mount has changed, up to the first gap while other changes are under way.
@@ -149,10 +174,12 @@ impl KnownInodes {
     /// is not taken for another's before the reply says whose it is.
     pub(super) fn begin_change(&self, nodeid: NodeId, is_valid: impl FnOnce(Slot, Moment, &OwnChanges) -> bool) {
         if let Some(inode) = self.shard(nodeid).lock().get_mut(&nodeid) {
-            inode.changing += 1;
             if is_valid(inode.slot, inode.fetched, &inode.own) {
                 inode.postpones = POSTPONED_MAX;
+            } else if inode.changing == 0 {
+                inode.postpones = 0;
             }
+            inode.changing += 1;
         }
     }
 
@@ -161,22 +188,48 @@ impl KnownInodes {
     /// not take the reply, [`Self::disown`] is to follow.
     ///
     /// If the kernel was told in the meantime to drop what it has of the inode, the change counts as another's: what
-    /// was fetched since may be of before or after it.
-    pub(super) fn end_change(&self, nodeid: NodeId, moment: Moment, raised: &RaisedSlots) {
+    /// was fetched since may be of before or after it. That is seen only if the table has changed too. A request of
+    /// another process that is under way may also leave something of before the change in the kernel's caches. So the
+    /// kernel drops the inode some time later in any case, see [`Self::take_due`].
+    pub(super) fn end_change(&self, nodeid: NodeId, moment: Moment, raised: &RaisedSlots, at: Instant) {
         let mut shard = self.shard(nodeid).lock();
         let Some(inode) = shard.get_mut(&nodeid) else { return };
         inode.changing = inode.changing.saturating_sub(1);
-        if inode.fetched.clock <= moment.clock {
-            let of_inode = raised.iter().filter(|(slot, _)| *slot == inode.slot.number());
+        let mut of_inode = raised.iter().filter(|(slot, _)| *slot == inode.slot.number()).peekable();
+        if inode.fetched.epoch == moment.epoch && inode.fetched.clock <= moment.clock && of_inode.peek().is_some() {
             inode.unjoined.extend(of_inode.map(|(_, raised)| *raised));
+            if inode.joined.is_none() {
+                self.drops.lock().push_back((at + DROP_AFTER, nodeid));
+            }
+            inode.joined = Some((inode.joined.map_or(at, |(first, _)| first), at));
         }
         inode.join();
+    }
+
+    /// Appends inodes to `stale` that the mount itself has changed, [`DROP_AFTER`] after the first change. As for
+    /// [`Self::take_stale`].
+    pub(super) fn take_due(&self, at: Instant, now: Moment, stale: &mut Vec<StaleInode>) {
+        let due = |drops: &mut VecDeque<(Instant, NodeId)>| match drops.front() {
+            Some((due, _)) if *due <= at => drops.pop_front(),
+            _ => None,
+        };
+        while let Some((_, nodeid)) = due(&mut self.drops.lock()) {
+            let mut shard = self.shard(nodeid).lock();
+            let Some(inode) = shard.get_mut(&nodeid) else { continue };
+            let Some((first, last)) = inode.joined else { continue };
+            let is_quiet = inode.changing == 0 && at >= last + QUIET;
+            if at < first + DROP_AFTER || (!is_quiet && at < first + DROP_AFTER_MAX) {
+                self.drops.lock().push_back((at + QUIET, nodeid));
+            } else {
+                stale.push(inode.take(nodeid, now));
+            }
+        }
     }
 
     /// Takes all changes of the mount's own to an inode for another's: the kernel's caches do not show one of them.
     pub(super) fn disown(&self, nodeid: NodeId) {
         if let Some(inode) = self.shard(nodeid).lock().get_mut(&nodeid) {
-            inode.own = OwnChanges::default();
+            (inode.own, inode.joined) = (OwnChanges::default(), None);
             inode.unjoined.clear();
         }
     }
@@ -192,15 +245,14 @@ impl KnownInodes {
         stale: &mut Vec<StaleInode>,
     ) -> bool {
         let mut has_more = false;
-        for shard in &self.0 {
+        for shard in &self.shards {
             for (&nodeid, inode) in shard.lock().iter_mut().filter(|(_, it)| !is_valid(it.slot, it.fetched, &it.own)) {
                 if inode.changing > 0 && inode.postpones > 0 {
                     inode.postpones -= 1;
                     has_more = true;
                     continue;
                 }
-                let fetched = std::mem::replace(&mut inode.fetched, now);
-                stale.push(StaleInode { nodeid, fetched, names: std::mem::take(&mut inode.names) });
+                stale.push(inode.take(nodeid, now));
                 has_more |= is_hot(inode.slot);
             }
         }
@@ -208,7 +260,7 @@ impl KnownInodes {
     }
 
     fn shard(&self, nodeid: NodeId) -> &Mutex<HashMap<NodeId, KnownInode>> {
-        &self.0[nodeid.0 as usize % SHARD_COUNT]
+        &self.shards[nodeid.0 as usize % SHARD_COUNT]
     }
 }
 

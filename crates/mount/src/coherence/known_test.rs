@@ -142,7 +142,7 @@ fn what_the_mount_changes_itself_stays_valid() {
     for _ in 0..3 {
         let moment = begin_change(&known, &table);
         let raised = change(&table, slot);
-        known.end_change(FILE, moment, &raised);
+        known.end_change(FILE, moment, &raised, Instant::now());
         assert_eq!(scan(&known, &table), (vec![], false));
     }
     // A change of another's after them.
@@ -152,7 +152,7 @@ fn what_the_mount_changes_itself_stays_valid() {
     for raised in [vec![(slot.number() + 1, Raised { previous: 0, word: u64::MAX >> 1 })], vec![]] {
         let moment = begin_change(&known, &table);
         change(&table, slot);
-        known.end_change(FILE, moment, &raised);
+        known.end_change(FILE, moment, &raised, Instant::now());
         assert_eq!(scan(&known, &table), (vec![FILE], false));
     }
 }
@@ -173,7 +173,7 @@ fn a_change_by_another_before_during_or_after_ones_own_shows() {
         if others == 2 {
             change(&table, slot);
         }
-        known.end_change(FILE, moment, &raised);
+        known.end_change(FILE, moment, &raised, Instant::now());
         assert_eq!(scan(&known, &table), (vec![FILE], false), "{others}");
     }
 }
@@ -187,7 +187,7 @@ fn a_change_is_anothers_if_the_kernel_was_told_to_drop_the_inode_before_its_repl
     while scan(&known, &table).0.is_empty() {}
     // What the kernel fetches now may be of before this change or after it.
     let raised = change(&table, slot);
-    known.end_change(FILE, moment, &raised);
+    known.end_change(FILE, moment, &raised, Instant::now());
     assert_eq!(scan(&known, &table), (vec![FILE], false));
 }
 
@@ -198,7 +198,7 @@ fn an_inode_is_left_out_of_ten_scans_while_a_change_of_the_mounts_own_is_under_w
     let first = begin_change(&known, &table);
     let raised = change(&table, slot);
     assert_eq!(scan(&known, &table), (vec![], true), "it is looked at again");
-    known.end_change(FILE, first, &raised);
+    known.end_change(FILE, first, &raised, Instant::now());
     assert_eq!(scan(&known, &table), (vec![], false));
     // One that is not answered holds up nothing for long, nor do others that follow it.
     begin_change(&known, &table);
@@ -217,7 +217,7 @@ fn replies_to_changes_at_the_same_time_are_joined_in_any_order() {
         for has_gap in [false, true] {
             let (known, slot, _) = looked_up(&table);
             let moment = begin_change(&known, &table);
-            known.end_change(FILE, moment, &change(&table, slot));
+            known.end_change(FILE, moment, &change(&table, slot), Instant::now());
             let moments = [(); 3].map(|()| begin_change(&known, &table));
             let raised = [0, 1, 2].map(|index| {
                 if has_gap && index == 1 {
@@ -226,7 +226,7 @@ fn replies_to_changes_at_the_same_time_are_joined_in_any_order() {
                 change(&table, slot)
             });
             for index in order {
-                known.end_change(FILE, moments[index], &raised[index]);
+                known.end_change(FILE, moments[index], &raised[index], Instant::now());
             }
             let stale = if has_gap { vec![FILE] } else { vec![] };
             assert_eq!(scan(&known, &table), (stale, false), "{order:?} {has_gap}");
@@ -240,10 +240,63 @@ fn a_change_whose_reply_the_kernel_has_not_taken_shows() {
     let (known, slot, _) = looked_up(&table);
     for _ in 0..2 {
         let moment = begin_change(&known, &table);
-        known.end_change(FILE, moment, &change(&table, slot));
+        known.end_change(FILE, moment, &change(&table, slot), Instant::now());
     }
     known.disown(FILE);
     assert_eq!(scan(&known, &table), (vec![FILE], false));
+}
+
+/// What is fetched of an inode while the mount changes it may be of before the change, without that it shows.
+#[test]
+fn what_the_mount_has_changed_is_dropped_once_a_second_later_or_after_five_if_it_goes_on_changing() {
+    let table = table();
+    let (known, slot, begun) = (looked_up(&table).0, table.reader().slot(7), Instant::now());
+    let at = |ms| begun + Duration::from_millis(ms);
+    let change_at = |ms| {
+        let moment = begin_change(&known, &table);
+        known.end_change(FILE, moment, &change(&table, slot), at(ms));
+    };
+    let due = |ms| {
+        let mut stale = Vec::new();
+        known.take_due(at(ms), table.reader().now(), &mut stale);
+        stale.len()
+    };
+    change_at(0);
+    change_at(500);
+    assert_eq!([due(600), due(999), due(1000), due(1001), due(9999)], [0, 0, 1, 0, 0]);
+    // It goes on changing, and then is quiet.
+    (0..30).for_each(|step| change_at(10_000 + 50 * step));
+    assert_eq!([due(11_000), due(11_549), due(11_649), due(11_650)], [0, 0, 1, 0]);
+    // It never is.
+    for step in 0..100 {
+        change_at(20_000 + 50 * step);
+        assert_eq!(due(20_000 + 50 * step), 0, "{step}");
+    }
+    change_at(25_000);
+    assert_eq!(due(25_100), 1);
+    // One that is under way is not quiet; one that others have changed, or that is forgotten, has been dropped.
+    change_at(30_000);
+    let moment = begin_change(&known, &table);
+    assert_eq!([due(31_000), due(34_000)], [0, 0]);
+    known.end_change(FILE, moment, &vec![], at(34_000));
+    change(&table, slot);
+    assert_eq!(scan(&known, &table).0, [FILE]);
+    assert_eq!(due(40_000), 0);
+    change_at(50_000);
+    known.forget(FILE, 1);
+    assert_eq!(due(60_000), 0);
+    assert!(known.drops.lock().is_empty());
+}
+
+#[test]
+fn a_new_epoch_during_a_change_shows() {
+    let table = table();
+    let (known, slot, _) = looked_up(&table);
+    let moment = begin_change(&known, &table);
+    table.raise_epoch();
+    while scan(&known, &table).0.is_empty() {}
+    known.end_change(FILE, moment, &change(&table, slot), Instant::now());
+    assert_eq!(scan(&known, &table).0, [FILE]);
 }
 
 #[test]

@@ -34,9 +34,9 @@ use std::{
 
 use transom_user::{transport::VhostUser, window::VersionTable};
 use transom_versions::{Moment, OwnChanges, Reader, Slot};
-use transom_wire::NodeId;
+use transom_wire::{NodeId, Opcode, header::InHeader, ops::init::InitFlags};
 
-use super::{MountError, forgets::parse_forgets};
+use super::{MountError, forgets::parse_forgets, reply_room::ARGS_LEN};
 pub(super) use expirer::expire_until_end;
 use known::{KnownInodes, NameSet};
 use names::NameQueue;
@@ -61,6 +61,8 @@ pub(super) struct Coherence {
     expires_names: AtomicBool,
     /// The daemon's replies say how the mount's own changes have raised the table.
     has_trailers: AtomicBool,
+    /// The kernel knows access control lists (POSIX_ACL).
+    has_posix_acl: AtomicBool,
     /// Names in [`Self::known`], and those that the kernel is being told about.
     name_count: AtomicUsize,
     /// An inode became known, or was fetched again, as it was before a change that is in the table already.
@@ -82,6 +84,7 @@ impl Coherence {
             known: KnownInodes::default(),
             expires_names: AtomicBool::new(false),
             has_trailers: AtomicBool::new(false),
+            has_posix_acl: AtomicBool::new(false),
             name_count: AtomicUsize::new(0),
             is_late: AtomicBool::new(false),
             abort: OnceLock::new(),
@@ -93,9 +96,18 @@ impl Coherence {
         self.expires_names.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the daemon's replies end with trailers.
-    pub(super) fn set_has_trailers(&self) {
+    /// Notes that the daemon's replies end with trailers, and what the kernel and the daemon have agreed on.
+    pub(super) fn begin_trailers(&self, flags: InitFlags) {
+        self.has_posix_acl.store(flags.contains(InitFlags::POSIX_ACL), Ordering::Relaxed);
         self.has_trailers.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the inodes that a request changes so that its reply says how, and the kernel's caches show it.
+    fn shown_changes(&self, opcode: Opcode, header: &InHeader, args: &[u8; ARGS_LEN]) -> [Option<NodeId>; 2] {
+        if !self.has_trailers.load(Ordering::Relaxed) {
+            return [None, None];
+        }
+        own::shown_changes(opcode, header, args, self.has_posix_acl.load(Ordering::Relaxed))
     }
 
     /// Opens the file that aborts the connection of what is mounted at `mount_point`. Without it, [`Self::abort`] does

@@ -17,11 +17,9 @@ use transom_wire::{
 
 use crate::{fuse_device::SharedBuffer, reply_room::ARGS_LEN};
 
-/// Operations that the kernel's caches always show. CREATE and WRITE they show with some flags.
+/// Operations that the kernel's caches always show.
 const SHOWN: &[Opcode] = &[
     Opcode::Setattr,
-    Opcode::Setxattr,
-    Opcode::Removexattr,
     Opcode::Symlink,
     Opcode::Mknod,
     Opcode::Mkdir,
@@ -42,9 +40,15 @@ pub(super) type RaisedSlots = Vec<(u32, Raised)>;
 /// - What is appended: the server puts it at the end of the file, wherever that is by then.
 /// - O_DIRECT, which may leave pages in the cache that others read meanwhile.
 /// - What is written back from the page cache: the page may have been dropped since.
-/// - A WRITE that clears set-user-id bits: the kernel keeps the old mode.
+/// - A WRITE that clears set-user-id bits: the kernel keeps the old mode. Without `posix_acl`, so does an extended
+///   attribute that is an access control list to the server.
 /// - What is truncated as it is opened, FALLOCATE and COPY_FILE_RANGE, which the kernel follows less exactly.
-pub(super) fn shown_changes(opcode: Opcode, header: &InHeader, args: &[u8; ARGS_LEN]) -> [Option<NodeId>; 2] {
+pub(super) fn shown_changes(
+    opcode: Opcode,
+    header: &InHeader,
+    args: &[u8; ARGS_LEN],
+    posix_acl: bool,
+) -> [Option<NodeId>; 2] {
     let word = |at: usize| args.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it));
     let is_shown = if opcode == Opcode::Write {
         let unshown = WriteFlags::CACHE | WriteFlags::KILL_SUIDGID;
@@ -52,6 +56,8 @@ pub(super) fn shown_changes(opcode: Opcode, header: &InHeader, args: &[u8; ARGS_
             && word(offset_of!(WriteIn, flags)) & (O_APPEND | O_DIRECT) == 0
     } else if opcode == Opcode::Create {
         word(offset_of!(CreateIn, flags)) & O_TRUNC == 0
+    } else if matches!(opcode, Opcode::Setxattr | Opcode::Removexattr) {
+        posix_acl
     } else {
         SHOWN.contains(&opcode)
     };

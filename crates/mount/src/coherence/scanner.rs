@@ -37,14 +37,14 @@ pub(crate) fn scan_until_end(coherence: &Coherence, connection: &Arc<Connection>
     while !has_ended(connection, pause) {
         let now = coherence.table.now();
         let is_late = coherence.is_late.swap(false, Ordering::AcqRel);
-        if scanned == Some(now) && !is_late && !has_more {
-            continue;
-        }
         let begun = Instant::now();
         let Coherence { table, known, .. } = coherence;
-        let is_valid = |slot, fetched, own: &_| coherence.is_valid(slot, fetched, own);
-        has_more = known.take_stale(now, is_valid, |slot| table.is_hot(slot), &mut stale);
-        scanned = Some(now);
+        known.take_due(begun, now, &mut stale);
+        if scanned != Some(now) || is_late || has_more {
+            let is_valid = |slot, fetched, own: &_| coherence.is_valid(slot, fetched, own);
+            has_more = known.take_stale(now, is_valid, |slot| table.is_hot(slot), &mut stale);
+            scanned = Some(now);
+        }
         // First all names: what follows may wait for a file's pages.
         for StaleInode { nodeid, names: stale_names, .. } in &mut stale {
             coherence.expire_names(names, *nodeid, std::mem::take(stale_names));

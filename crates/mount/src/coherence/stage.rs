@@ -3,6 +3,7 @@
 use std::{
     mem::offset_of,
     sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
 use transom_versions::Moment;
@@ -17,7 +18,7 @@ use transom_wire::{
 
 use super::{
     Coherence,
-    own::{RaisedSlots, cut_trailer, shown_changes},
+    own::{RaisedSlots, cut_trailer},
 };
 use crate::{
     fuse_device::SharedBuffer,
@@ -81,9 +82,7 @@ impl CoherenceStage {
             }
             _ => Default::default(),
         };
-        let has_trailer = self.shared.has_trailers.load(Ordering::Relaxed);
-        let opcode_with_trailer = opcode.filter(|_| has_trailer);
-        let changes = opcode_with_trailer.map(|opcode| shown_changes(opcode, header, args)).unwrap_or_default();
+        let changes = opcode.map(|opcode| self.shared.shown_changes(opcode, header, args)).unwrap_or_default();
         changes.iter().flatten().for_each(|nodeid| self.shared.begin_change(*nodeid));
         self.in_flight[usize::from(slot)] =
             InFlight { opcode, nodeid: header.nodeid.into(), moment: self.shared.table.now(), names, removed, changes };
@@ -178,7 +177,9 @@ impl CoherenceStage {
     /// has the reply, so that the changes of one caller are joined in their order.
     fn end_changes(&self, slot: u16) {
         let InFlight { moment, changes, .. } = &self.in_flight[usize::from(slot)];
-        changes.iter().flatten().for_each(|nodeid| self.shared.known.end_change(*nodeid, *moment, &self.raised));
+        for nodeid in changes.iter().flatten() {
+            self.shared.known.end_change(*nodeid, *moment, &self.raised, Instant::now());
+        }
     }
 
     /// Adjusts the entry at `offset`. `name` is noted if the kernel may use it without asking; without it, the name

@@ -212,7 +212,7 @@ fn served(metrics: &Path, operations: &[&str]) -> u64 {
 fn mount_with(host: &Path, group: &Path, more: &[OsString]) -> (Mount, TempDir) {
     let mut args = coherent().daemon_args();
     // A daemon that observes the host would stamp what the other one changes once more.
-    args.extend(["--host-changes=never".into(), "--xattr".into()]);
+    args.extend(["--host-changes=never", "--xattr", "--posix-acl"].map(OsString::from));
     args.extend_from_slice(more);
     let at = tempfile::tempdir().unwrap();
     (Mount::start(member(host, group, &args), at.path(), coherent()).unwrap(), at)

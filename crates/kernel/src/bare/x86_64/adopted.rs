@@ -44,8 +44,9 @@ unsafe impl Hal for Memory {
         0
     }
 
-    unsafe fn mmio_phys_to_virt(address: PhysAddr, _: usize) -> NonNull<u8> {
-        assert!(address < IDENTITY_LEN, "registers at {address:#x}, which is not mapped");
+    unsafe fn mmio_phys_to_virt(address: PhysAddr, len: usize) -> NonNull<u8> {
+        let end = address.checked_add(len as u64);
+        assert!(end.is_some_and(|end| end <= IDENTITY_LEN), "registers at {address:#x}, which is not mapped");
         NonNull::new(address as *mut u8).unwrap_or(NonNull::dangling())
     }
 
