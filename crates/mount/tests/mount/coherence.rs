@@ -249,7 +249,8 @@ fn what_a_mount_changes_itself_it_need_not_fetch_again() {
         assert_eq!(&read()[4..], b"file");
         assert!(path("dir/kept").exists());
     };
-    // What is fetched of the file and its directory, but for attributes: those of the fence are, too.
+    // What is fetched of the file and its directory, but for attributes: those of the fence are, too. After a write
+    // alone, Linux reads again, since the modification time is another; the reply to a change of the mode tells it.
     let fetched = || served(&metrics, &["read", "lookup"]);
     look();
     scan();
