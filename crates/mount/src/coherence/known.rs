@@ -209,11 +209,7 @@ impl KnownInodes {
     /// Appends inodes to `stale` that the mount itself has changed, [`DROP_AFTER`] after the first change. As for
     /// [`Self::take_stale`].
     pub(super) fn take_due(&self, at: Instant, now: Moment, stale: &mut Vec<StaleInode>) {
-        let due = |drops: &mut VecDeque<(Instant, NodeId)>| match drops.front() {
-            Some((due, _)) if *due <= at => drops.pop_front(),
-            _ => None,
-        };
-        while let Some((_, nodeid)) = due(&mut self.drops.lock()) {
+        while let Some(nodeid) = self.next_due(at) {
             let mut shard = self.shard(nodeid).lock();
             let Some(inode) = shard.get_mut(&nodeid) else { continue };
             let Some((first, last)) = inode.joined else { continue };
@@ -224,6 +220,13 @@ impl KnownInodes {
                 stale.push(inode.take(nodeid, now));
             }
         }
+    }
+
+    /// Takes the first inode whose drop is due.
+    fn next_due(&self, at: Instant) -> Option<NodeId> {
+        let mut drops = self.drops.lock();
+        drops.front().filter(|(due, _)| *due <= at)?;
+        drops.pop_front().map(|(_, nodeid)| nodeid)
     }
 
     /// Takes all changes of the mount's own to an inode for another's: the kernel's caches do not show one of them.
