@@ -64,7 +64,7 @@ impl Pair {
 }
 
 /// Waits until `is_so`.
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < WITHIN, "after {WITHIN:?} not yet: {what}");
@@ -199,92 +199,6 @@ fn names_that_are_cached_follow_each_kind_of_change() {
         eventually("the directory is back", || there("dir/sub"));
     }
     pair.end();
-}
-
-/// Returns how many requests of these operations the daemon with this metrics socket has served.
-fn served(metrics: &Path, operations: &[&str]) -> u64 {
-    let report = transom_vm::metrics::read(metrics).unwrap();
-    let counted = report.operations.iter().filter(|it| operations.contains(&it.operation.as_str()));
-    counted.map(|it| it.count).sum()
-}
-
-/// Returns a mount whose daemon has these arguments too.
-fn mount_with(host: &Path, group: &Path, more: &[OsString]) -> (Mount, TempDir) {
-    let mut args = coherent().daemon_args();
-    // A daemon that observes the host would stamp what the other one changes once more.
-    args.extend(["--host-changes=never", "--xattr", "--posix-acl"].map(OsString::from));
-    args.extend_from_slice(more);
-    let at = tempfile::tempdir().unwrap();
-    (Mount::start(member(host, group, &args), at.path(), coherent()).unwrap(), at)
-}
-
-#[test]
-fn what_a_mount_changes_itself_it_need_not_fetch_again() {
-    needs_mounts!();
-    let (host, group, sockets) = (common::tree(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let metrics = sockets.path().join("metrics");
-    fs::create_dir(host.path().join("dir")).unwrap();
-    for name in ["dir/file", "dir/kept", "fence"] {
-        fs::write(host.path().join(name), name).unwrap();
-    }
-    let argument = format!("--metrics-socket={}", metrics.display()).into();
-    let (mut ours, at) = mount_with(host.path(), group.path(), &[argument]);
-    let (mut theirs, at_theirs) = mount_with(host.path(), group.path(), &[]);
-    let path = |name: &str| at.path().join(name);
-    let (file, fence) = (File::options().read(true).write(true).open(path("dir/file")).unwrap(), path("fence"));
-    // A scan that follows all changes so far: it has told the kernel of another's.
-    let rounds = std::cell::Cell::new(0);
-    let scan = || {
-        rounds.set(rounds.get() + 1);
-        let mode = 0o600 + rounds.get() % 2;
-        fs::set_permissions(at_theirs.path().join("fence"), fs::Permissions::from_mode(mode)).unwrap();
-        eventually("another's change is seen", || fs::metadata(&fence).unwrap().mode() & 0o777 == mode);
-    };
-    let read = || {
-        let mut bytes = [0; 8];
-        file.read_at(&mut bytes, 0).unwrap();
-        bytes
-    };
-    let look = || {
-        assert_eq!(&read()[4..], b"file");
-        assert!(path("dir/kept").exists());
-    };
-    // What is fetched of the file and its directory, but for attributes: those of the fence are, too. After a write
-    // alone, Linux reads again, since the modification time is another; the reply to a change of the mode tells it.
-    let fetched = || served(&metrics, &["read", "lookup"]);
-    look();
-    scan();
-    look();
-    let before = fetched();
-    for round in 0..9_u32 {
-        file.write_all_at(round.to_string().as_bytes(), 0).unwrap();
-        file.set_permissions(fs::Permissions::from_mode(0o640 + round % 2)).unwrap();
-        rustix::fs::fsetxattr(&file, "user.round", &round.to_le_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
-        scan();
-        look();
-    }
-    assert_eq!(fetched() - before, 0, "the file's data and its directory's names");
-    // Names: those that are made, moved and removed are asked for, others are not.
-    for name in ["made", "moved"] {
-        fs::create_dir(path(&format!("dir/{name}"))).unwrap();
-    }
-    fs::rename(path("dir/made"), path("dir/again")).unwrap();
-    fs::remove_dir(path("dir/moved")).unwrap();
-    scan();
-    let before = fetched();
-    look();
-    assert!(path("dir/again").exists());
-    assert_eq!(fetched() - before, 0, "names");
-    // The same by another is fetched.
-    File::options().write(true).open(at_theirs.path().join("dir/file")).unwrap().write_all_at(b"9", 0).unwrap();
-    fs::create_dir(at_theirs.path().join("dir/theirs")).unwrap();
-    scan();
-    look();
-    assert_eq!(read()[0], b'9');
-    assert!(fetched() - before >= 2, "the file's data and its directory's names");
-    drop(file);
-    unmount(&mut ours);
-    unmount(&mut theirs);
 }
 
 /// Without that file, names would expire after a second instead of following.

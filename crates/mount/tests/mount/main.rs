@@ -9,6 +9,7 @@ mod lasting;
 mod liar;
 mod load;
 mod locks;
+mod own_changes;
 mod passthrough;
 mod reconnect;
 mod restore;
