@@ -12,7 +12,7 @@
 //! The mount's own changes are stamped too. Where the kernel's caches show a change by themselves ([`own`]) and the
 //! daemon's reply says how it has raised the table, it makes nothing stale.
 //!
-//! Locks: those of [`known`], each for a moment, with nothing under it.
+//! Locks: those of [`known`], which says their order; each is held for a moment.
 
 mod abort;
 mod expirer;
