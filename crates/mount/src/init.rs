@@ -245,6 +245,7 @@ mod tests {
         assert_eq!(answer(told | InitFlags::HAS_INODE_DAX, 0), (told.bits(), 0, false));
         assert_eq!(answer(told | MAPS, 22), (told.bits(), 0, false));
     }
+
     #[test]
     fn own_changes_are_agreed_on_with_the_daemon_alone_and_by_their_magic() {
         let wanted = Wanted { passthrough: false, own_changes: true };

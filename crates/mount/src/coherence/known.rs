@@ -21,12 +21,13 @@ const POSTPONED_MAX: u8 = 10;
 /// Changes after a gap that are kept until it is filled.
 const UNJOINED_MAX: usize = 32;
 
-/// How long after the first of the mount's own changes the kernel drops what it has of an inode.
+/// The earliest time after the first of the mount's own changes at which the kernel drops what it has of an inode.
 const DROP_AFTER: Duration = Duration::from_secs(1);
-/// It waits for that much longer while there were own changes in this time, so that no reply to an earlier request is
-/// under way, but not beyond [`DROP_AFTER_MAX`].
-const QUIET: Duration = Duration::from_millis(100);
+/// The latest time at which it does.
 const DROP_AFTER_MAX: Duration = Duration::from_secs(5);
+/// Between these, the time without own changes before the drop, so that it overtakes no reply to a request that follows
+/// one.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// Names in one directory.
 pub(super) type NameSet = HashSet<Box<[u8]>>;
@@ -148,7 +149,7 @@ impl KnownInodes {
         inode.names.len() - before
     }
 
-    /// Drops a name of a directory, which the kernel has not cached any more. Returns how many that are.
+    /// Drops a name of a directory, which the kernel does not cache any more. Returns 1, or 0 if it was not noted.
     pub(super) fn drop_name(&self, directory: NodeId, name: &[u8]) -> usize {
         let mut shard = self.shard(directory).lock();
         shard.get_mut(&directory).is_some_and(|inode| inode.names.remove(name)).into()
@@ -188,9 +189,9 @@ impl KnownInodes {
     /// not take the reply, [`Self::disown`] is to follow.
     ///
     /// If the kernel was told in the meantime to drop what it has of the inode, the change counts as another's: what
-    /// was fetched since may be of before or after it. That is seen only if the table has changed too. A request of
-    /// another process that is under way may also leave something of before the change in the kernel's caches. So the
-    /// kernel drops the inode some time later in any case, see [`Self::take_due`].
+    /// was fetched since may be of before or after it. Such a drop does not show if the table has stood still since,
+    /// and a request of another process that is under way may leave something older in the kernel's caches. So the
+    /// kernel drops the inode later in any case, see [`Self::take_due`].
     pub(super) fn end_change(&self, nodeid: NodeId, moment: Moment, raised: &RaisedSlots, at: Instant) {
         let mut shard = self.shard(nodeid).lock();
         let Some(inode) = shard.get_mut(&nodeid) else { return };
@@ -206,8 +207,8 @@ impl KnownInodes {
         inode.join();
     }
 
-    /// Appends inodes to `stale` that the mount itself has changed, [`DROP_AFTER`] after the first change. As for
-    /// [`Self::take_stale`].
+    /// Appends the inodes that the mount itself has changed to `stale`, [`DROP_AFTER`] or more after the first change.
+    /// They count as those of [`Self::take_stale`] do.
     pub(super) fn take_due(&self, at: Instant, now: Moment, stale: &mut Vec<StaleInode>) {
         while let Some(nodeid) = self.next_due(at) {
             let mut shard = self.shard(nodeid).lock();

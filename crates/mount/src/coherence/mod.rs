@@ -10,7 +10,7 @@
 //! of a reply counts from when the kernel has it: the thread then finds the inode changed once more.
 //!
 //! The mount's own changes are stamped too. Where the kernel's caches show a change by themselves ([`own`]) and the
-//! daemon's reply says how it has raised the table, it makes nothing stale.
+//! daemon's reply says how it has raised the table, the kernel drops the inode only once, a second or more later.
 //!
 //! Locks: those of [`known`], which says their order; each is held for a moment.
 
@@ -34,9 +34,9 @@ use std::{
 
 use transom_user::{transport::VhostUser, window::VersionTable};
 use transom_versions::{Moment, OwnChanges, Reader, Slot};
-use transom_wire::{NodeId, Opcode, header::InHeader, ops::init::InitFlags};
+use transom_wire::{NodeId, ops::init::InitFlags};
 
-use super::{MountError, forgets::parse_forgets, reply_room::ARGS_LEN};
+use super::{MountError, forgets::parse_forgets, request::Request};
 pub(super) use expirer::expire_until_end;
 use known::{KnownInodes, NameSet};
 use names::NameQueue;
@@ -103,11 +103,11 @@ impl Coherence {
     }
 
     /// Returns the inodes that a request changes so that its reply says how, and the kernel's caches show it.
-    fn shown_changes(&self, opcode: Opcode, header: &InHeader, args: &[u8; ARGS_LEN]) -> [Option<NodeId>; 2] {
+    fn shown_changes(&self, request: &Request<'_>) -> [Option<NodeId>; 2] {
         if !self.has_trailers.load(Ordering::Relaxed) {
             return [None, None];
         }
-        own::shown_changes(opcode, header, args, self.has_posix_acl.load(Ordering::Relaxed))
+        own::shown_changes(request, self.has_posix_acl.load(Ordering::Relaxed))
     }
 
     /// Opens the file that aborts the connection of what is mounted at `mount_point`. Without it, [`Self::abort`] does

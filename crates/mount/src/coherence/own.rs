@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use transom_versions::Raised;
 use transom_wire::{
     NodeId, Opcode,
-    header::{InHeader, OutHeader},
+    header::OutHeader,
     linux::{O_APPEND, O_DIRECT, O_TRUNC},
     operation::{Row, Shape},
     ops::{
@@ -15,7 +15,7 @@ use transom_wire::{
     own_changes::{self, LEN_MAX},
 };
 
-use crate::{fuse_device::SharedBuffer, reply_room::ARGS_LEN};
+use crate::{fuse_device::SharedBuffer, request::Request};
 
 /// Operations that the kernel's caches always show.
 const SHOWN: &[Opcode] = &[
@@ -33,8 +33,8 @@ const SHOWN: &[Opcode] = &[
 /// The slots that one request has raised, from a trailer.
 pub(super) type RaisedSlots = Vec<(u32, Raised)>;
 
-/// Returns the inodes that a request changes, if Linux's FUSE client has all their caches show the change, or drops
-/// them, by the time its caller has the reply. Both directories of a rename; not the inodes that a name leads to.
+/// Returns the inodes that a request changes, if Linux's FUSE client makes their caches show the change, or drops them,
+/// by the time its caller has the reply. Both directories of a rename; not the inodes that a name leads to.
 ///
 /// Not so:
 /// - What is appended: the server puts it at the end of the file, wherever that is by then.
@@ -43,27 +43,21 @@ pub(super) type RaisedSlots = Vec<(u32, Raised)>;
 /// - A WRITE that clears set-user-id bits: the kernel keeps the old mode. Without `posix_acl`, so does an extended
 ///   attribute that is an access control list to the server.
 /// - What is truncated as it is opened, FALLOCATE and COPY_FILE_RANGE, which the kernel follows less exactly.
-pub(super) fn shown_changes(
-    opcode: Opcode,
-    header: &InHeader,
-    args: &[u8; ARGS_LEN],
-    posix_acl: bool,
-) -> [Option<NodeId>; 2] {
-    let word = |at: usize| args.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it));
+pub(super) fn shown_changes(request: &Request<'_>, posix_acl: bool) -> [Option<NodeId>; 2] {
+    let Some(opcode) = request.opcode else { return [None, None] };
     let is_shown = if opcode == Opcode::Write {
         let unshown = WriteFlags::CACHE | WriteFlags::KILL_SUIDGID;
-        word(offset_of!(WriteIn, write_flags)) & unshown.bits() == 0
-            && word(offset_of!(WriteIn, flags)) & (O_APPEND | O_DIRECT) == 0
+        request.word(offset_of!(WriteIn, write_flags)) & unshown.bits() == 0
+            && request.word(offset_of!(WriteIn, flags)) & (O_APPEND | O_DIRECT) == 0
     } else if opcode == Opcode::Create {
-        word(offset_of!(CreateIn, flags)) & O_TRUNC == 0
+        request.word(offset_of!(CreateIn, flags)) & O_TRUNC == 0
     } else if matches!(opcode, Opcode::Setxattr | Opcode::Removexattr) {
         posix_acl
     } else {
         SHOWN.contains(&opcode)
     };
-    let argument = opcode.row().nodeids.first().and_then(|&at| args.get(at..)?.first_chunk());
-    let argument = argument.map(|bytes| NodeId(u64::from_le_bytes(*bytes)));
-    let nodeid = header.nodeid.into();
+    let nodeid = request.nodeid();
+    let argument = opcode.row().nodeids.first().map(|&at| NodeId(request.long(at)));
     if is_shown { [Some(nodeid), argument.filter(|argument| *argument != nodeid)] } else { [None, None] }
 }
 

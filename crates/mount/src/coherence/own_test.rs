@@ -6,7 +6,8 @@ use super::*;
 use crate::{
     passthrough::RequestKind,
     reply_out::Reply,
-    testing::{answer, header_of, queue, request, submit},
+    reply_room::ARGS_LEN,
+    testing::{answer, queue, request, submit},
 };
 
 /// Returns the inodes that a request to inode 5 with these words as arguments changes, in a session with POSIX_ACL.
@@ -15,8 +16,8 @@ fn shown(opcode: Opcode, words: &[(usize, u64)]) -> [Option<u64>; 2] {
     for (at, word) in words {
         args[*at..at + 4].copy_from_slice(&(*word as u32).to_le_bytes());
     }
-    let header = header_of(&request(opcode, 2, 5, &args));
-    shown_changes(opcode, &header, &args, true).map(|nodeid| nodeid.map(|nodeid| nodeid.0))
+    let message = request(opcode, 2, 5, &args);
+    shown_changes(&Request::new(&message).unwrap(), true).map(|nodeid| nodeid.map(|nodeid| nodeid.0))
 }
 
 #[test]
@@ -43,9 +44,9 @@ fn what_the_kernel_does_not_follow_is_anothers() {
     assert_eq!(shown(Opcode::Write, &[(write_flags, 2), (flags, 2)]), [Some(5), None]);
     assert_eq!(shown(Opcode::Create, &[(0, O_TRUNC.into())]), [None, None]);
     for opcode in [Opcode::Setxattr, Opcode::Removexattr] {
-        let args = [0; ARGS_LEN];
-        let header = header_of(&request(opcode, 2, 5, &args));
-        assert_eq!(shown_changes(opcode, &header, &args, false), [None, None], "it may be an access control list");
+        let message = request(opcode, 2, 5, &[0; ARGS_LEN]);
+        let shown = shown_changes(&Request::new(&message).unwrap(), false);
+        assert_eq!(shown, [None, None], "it may be an access control list");
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
 pub(crate) const THREAD_NAME: &str = "transom-coherent";
 
 /// The time between two looks at the table: the longest time that the kernel uses what another guest has changed, if a
-/// scan is short. A look costs two loads if nothing has changed.
+/// scan is short. A look costs two loads and a lock that hardly anybody holds if nothing has changed.
 const SCAN_EVERY: Duration = Duration::from_millis(10);
 /// After a scan, the thread rests for this multiple of the scan's time: it takes at most a fifth of a processor.
 const REST_FACTOR: u32 = 4;

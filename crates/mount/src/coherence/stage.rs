@@ -82,7 +82,7 @@ impl CoherenceStage {
             }
             _ => Default::default(),
         };
-        let changes = opcode.map(|opcode| self.shared.shown_changes(opcode, header, args)).unwrap_or_default();
+        let changes = self.shared.shown_changes(&Request { header: *header, opcode, args });
         changes.iter().flatten().for_each(|nodeid| self.shared.begin_change(*nodeid));
         self.in_flight[usize::from(slot)] =
             InFlight { opcode, nodeid: header.nodeid.into(), moment: self.shared.table.now(), names, removed, changes };
