@@ -18,6 +18,9 @@ use transom_bench::{
 const SHARED_IN: &str = "/dev/shm";
 /// TMPFS_MAGIC of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
+/// How the programs of the baselines are built: as `make test` builds in a clean tree.
+const BUILD: [(&str, &str); 3] =
+    [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "4"), ("CARGO_PROFILE_DEV_LTO", "off")];
 /// Counts are the same each time; three have a median.
 const ROUNDS: u32 = 3;
 /// How often an operation that seems to cost more is counted again: a thread of the daemon that wakes up meanwhile adds
@@ -85,9 +88,10 @@ fn compare<O: ValueEnum + Copy>(
     assert!(
         worse.is_empty(),
         "more than {} allows:\n  {}\nif that is worth it, at the root of the tree: \
-         cargo build && target/*/debug/transom bench cost {accept}",
+         {} cargo build --workspace && target/*/debug/transom bench cost {accept}",
         path.display(),
-        worse.join("\n  ")
+        worse.join("\n  "),
+        BUILD.map(|(name, value)| format!("{name}={value}")).join(" ")
     );
 }
 
@@ -126,6 +130,9 @@ fn unlike_the_baseline() -> Option<&'static str> {
     }
     if !cfg!(debug_assertions) {
         return Some("the baseline is of the dev profile");
+    }
+    if BUILD.iter().any(|(name, value)| env::var(name).as_deref() != Ok(value)) {
+        return Some("the baseline is of a build with the settings that scripts/test exports in a clean tree");
     }
     if !rustix::process::geteuid().is_root() {
         return Some("an ordinary user's transomd holds inodes in another way; run as root");

@@ -261,7 +261,7 @@ fn capabilities_are_printed_to_the_byte() {
 #[test]
 fn capabilities_are_those_of_virtiofsd() {
     let peers = ["virtiofsd", "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"];
-    let fetched = Cache::locate().ok().and_then(|cache| peer::existing(&cache, peer::Build::Quick));
+    let fetched = Cache::locate().ok().and_then(|cache| peer::existing(&cache, peer::Build::Packaged));
     let peers = peers.iter().map(PathBuf::from).chain(fetched);
     let mut answers = peers.filter_map(|peer| {
         let output = std::process::Command::new(&peer).arg("--print-capabilities").output().ok()?;
@@ -271,7 +271,7 @@ fn capabilities_are_those_of_virtiofsd() {
     });
     match answers.next_back() {
         Some(answer) => assert_eq!(answer.trim_end(), CAPABILITIES),
-        None => skipped("no virtiofsd 1.14 here; transom-fetch peer --quick builds it"),
+        None => skipped("no virtiofsd 1.14 here; transom-fetch peer --packaged fetches it"),
     }
 }
 

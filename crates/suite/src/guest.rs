@@ -119,7 +119,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         }
         Daemon::Transomd => places.executable("transomd")?,
         Daemon::Virtiofsd => {
-            peer::virtiofsd(&Packages::new(&cache, &report), peer::Build::Quick).context("virtiofsd")?
+            peer::virtiofsd(&Packages::new(&cache, &report), peer::Build::Packaged).context("virtiofsd")?
         }
     };
     let spec = GuestSpec {

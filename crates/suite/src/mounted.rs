@@ -35,9 +35,8 @@ impl Mounted {
         anyhow::ensure!(rustix::process::geteuid().is_root(), "mount(2) takes root");
         let path = match scenario.daemon {
             Daemon::Transomd => places.executable("transomd")?,
-            Daemon::Virtiofsd => {
-                peer::existing(&Cache::locate()?, peer::Build::Quick).context("virtiofsd 1.14 is not in the cache")?
-            }
+            Daemon::Virtiofsd => peer::existing(&Cache::locate()?, peer::Build::Packaged)
+                .context("virtiofsd 1.14 is not in the cache")?,
         };
         let (passthrough, coherent) = (scenario.guest == Guest::Passthrough, scenario.guest == Guest::Coherent);
         let options = Options { passthrough, coherent, ..Options::default() };

@@ -80,7 +80,7 @@ fn kernel() -> Result<PathBuf> {
 /// The daemons to run against: ours, if it was built, and the peer, if it is there.
 fn daemons() -> [(&'static str, Option<PathBuf>); 2] {
     let beside = env::current_exe().ok().and_then(|path| Some(path.parent()?.parent()?.join("transomd")));
-    let peer = Cache::locate().ok().and_then(|cache| peer::existing(&cache, peer::Build::Quick));
+    let peer = Cache::locate().ok().and_then(|cache| peer::existing(&cache, peer::Build::Packaged));
     [("transomd", beside.filter(|path| path.is_file())), ("virtiofsd", peer)]
 }
 

@@ -60,7 +60,8 @@ Examples:
   Count what the guest library executes for each of its operations:
       transom bench cost --library
 
-  Accept what the dev build in this tree costs, after a change that makes something dearer:
+  Accept what the dev build in this tree costs, after a change that makes something dearer (docs/bench.md has the
+  settings of that build):
       transom bench cost --write-baseline
 
 The daemons are traced (ptrace), which requires the rights of their user, and x86_64. Run as root: an ordinary user's

@@ -68,7 +68,7 @@ impl Needs {
 
     pub(crate) fn virtiofsd(&self) -> Option<PathBuf> {
         let (cache, report) = (Cache::at(&self.cache), OnStderr::default());
-        peer::virtiofsd(&Packages::new(&cache, &report), peer::Build::Quick)
+        peer::virtiofsd(&Packages::new(&cache, &report), peer::Build::Packaged)
             .inspect_err(|error| skip(self.test, error))
             .ok()
     }

@@ -8,7 +8,7 @@ use transom_user::daemon::Program;
 use transom_vm::{packages::Cache, peer};
 
 /// Why the peer is left out.
-pub(crate) const NO_PEER: &str = "there is no virtiofsd 1.14 in the cache; `transom-fetch peer --quick` builds it";
+pub(crate) const NO_PEER: &str = "there is no virtiofsd 1.14 in the cache; `transom-fetch peer --packaged` fetches it";
 
 /// `transomd`, and the peer where it is built.
 pub(crate) fn daemons() -> Vec<Program> {
@@ -28,7 +28,7 @@ pub(crate) fn transomd() -> Program {
 
 /// virtiofsd, where it is in the cache.
 pub(crate) fn peer() -> Option<Program> {
-    Cache::locate().ok().and_then(|cache| peer::existing(&cache, peer::Build::Quick)).map(Program::new)
+    Cache::locate().ok().and_then(|cache| peer::existing(&cache, peer::Build::Packaged)).map(Program::new)
 }
 
 /// A directory with a few files, to be shared.

@@ -59,9 +59,9 @@ enum What {
     LinuxWithVersions,
     /// virtiofsd, which Transom is compared with; prints the executable
     Peer {
-        /// Optimise it less, for tests: quicker to build, and too slow to measure
+        /// The package of a newer release serves too: quicker to have, and for tests, not for measurements
         #[arg(long)]
-        quick: bool,
+        packaged: bool,
     },
     /// A Rust compiler with the sources of `core`; prints the compiler, its version and its Debian release, and with
     /// `--cargo` a fourth line
@@ -128,8 +128,8 @@ fn run(cli: &Cli) -> Result<Vec<String>, Box<dyn Error>> {
         What::LinuxWithVersions => {
             Ok(vec![build::pci_kernel_with_versions(&packages, freshness)?.display().to_string()])
         }
-        What::Peer { quick } => {
-            let build = if *quick { peer::Build::Quick } else { peer::Build::Release };
+        What::Peer { packaged } => {
+            let build = if *packaged { peer::Build::Packaged } else { peer::Build::Release };
             Ok(vec![peer::virtiofsd(&packages, build)?.display().to_string()])
         }
         What::Rust { least, suite, cargo } => {

@@ -1,10 +1,10 @@
-//! virtiofsd 1.14, with which our daemon is compared: installed, or built into the cache. [`c_daemon`] has its
+//! virtiofsd 1.14, with which our daemon is compared: installed, or fetched or built into the cache. [`c_daemon`] has its
 //! predecessor.
 
 mod c_daemon;
 
 use std::{
-    env, iter,
+    env, fs, iter,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -22,18 +22,22 @@ const PLACES: [&str; 4] =
 const LIBRARIES: [(&str, &[&str]); 2] =
     [("libseccomp.so", &["libseccomp-dev", "libseccomp2"]), ("libcap-ng.so", &["libcap-ng-dev", "libcap-ng0"])];
 
-/// How virtiofsd is built.
+/// Releases whose package may be of that version.
+const SUITES: [&str; 2] = ["testing", "unstable"];
+/// The path of the program in the package.
+const PACKAGED: &str = "usr/libexec/virtiofsd";
+
+/// Which virtiofsd serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// As its authors release it: what is measured.
+    /// Built here as its authors release it, or the machine's own: what is measured.
     Release,
-    /// Without optimisation across crates and with less of it within them, which is quicker to build: for tests, which
-    /// do not measure it.
-    Quick,
+    /// Or the package of a newer release, which takes seconds to fetch: for tests, which do not measure it.
+    Packaged,
 }
 
-/// Returns the path of virtiofsd, building it if necessary, which takes some minutes. One that is installed or was
-/// built for release serves for both.
+/// Returns the path of virtiofsd. A missing one is fetched as a package if that serves and can be had, and
+/// built otherwise, which takes some minutes.
 ///
 /// # Errors
 ///
@@ -47,9 +51,12 @@ pub fn virtiofsd(packages: &Packages<'_>, build: Build) -> Result<PathBuf> {
     if let Some(found) = existing(cache, build) {
         return Ok(found);
     }
+    if build == Build::Packaged && fetch(packages)? {
+        return existing(cache, build).ok_or_else(|| Error::Unexpected("the package's virtiofsd does not run".into()));
+    }
     let libraries = missing_libraries(packages)?;
     packages.report().say(&format!("building virtiofsd {VERSION} (only once)"));
-    install(cache, build, libraries.as_ref())?;
+    install(cache, libraries.as_ref())?;
     existing(cache, build).ok_or_else(|| Error::Unexpected(format!("the build did not produce virtiofsd {VERSION}")))
 }
 
@@ -58,17 +65,20 @@ pub fn existing(cache: &Cache, build: Build) -> Option<PathBuf> {
     places(cache, build).find(|path| is_the_peer(path))
 }
 
-/// Returns where to look for virtiofsd, in order. One that is built quickly is slower, and nothing for a measurement.
+/// Returns where to look for virtiofsd, in order.
 fn places(cache: &Cache, build: Build) -> impl Iterator<Item = PathBuf> {
-    let kept = |build| folder(cache, build).join("bin/virtiofsd");
-    let quick = (build == Build::Quick).then(|| kept(Build::Quick));
-    iter::once(kept(Build::Release)).chain(PLACES.map(PathBuf::from)).chain(quick)
+    let packaged = (build == Build::Packaged).then(|| kept(cache, Build::Packaged));
+    iter::once(kept(cache, Build::Release)).chain(PLACES.map(PathBuf::from)).chain(packaged)
+}
+
+fn kept(cache: &Cache, build: Build) -> PathBuf {
+    folder(cache, build).join("bin/virtiofsd")
 }
 
 fn folder(cache: &Cache, build: Build) -> PathBuf {
     let ending = match build {
         Build::Release => "",
-        Build::Quick => "-quick",
+        Build::Packaged => "-packaged",
     };
     cache.dir().join("peer").join(format!("virtiofsd-{VERSION}{ending}"))
 }
@@ -82,6 +92,23 @@ fn is_the_peer(path: &Path) -> bool {
 fn says(path: &Path, is_wanted: impl FnOnce(&str) -> bool) -> bool {
     let output = Command::new(path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
     output.is_ok_and(|output| is_wanted(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Fetches the package, with the libraries of its own release. Returns whether one of that version can be had.
+fn fetch(packages: &Packages<'_>) -> Result<bool> {
+    let is_right = |suite: &&str| {
+        let candidate = packages.candidate(suite, "virtiofsd");
+        candidate.ok().flatten().is_some_and(|found| found.version.starts_with(&format!("{VERSION}-")))
+    };
+    let Some(suite) = SUITES.into_iter().find(is_right) else { return Ok(false) };
+    let closure = Closure::WithDependencies;
+    let request = Request { suite, packages: &["virtiofsd"], closure, freshness: Freshness::Cached };
+    let prefix = packages.fetch(&request)?;
+    let script = kept(packages.cache(), Build::Packaged);
+    let folder = script.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(Error::io(format!("cannot create {folder:?}")))?;
+    prefix.write_script(PACKAGED, &script)?;
+    Ok(true)
 }
 
 /// Fetches the libraries that the linker does not find, if any.
@@ -104,8 +131,8 @@ fn linker_has(file: &str) -> bool {
 }
 
 /// Builds it from the registry with its own lock file.
-fn install(cache: &Cache, build: Build, libraries: Option<&Prefix>) -> Result<()> {
-    let root = std::path::absolute(folder(cache, build)).map_err(Error::io("cannot find the cache"))?;
+fn install(cache: &Cache, libraries: Option<&Prefix>) -> Result<()> {
+    let root = std::path::absolute(folder(cache, Build::Release)).map_err(Error::io("cannot find the cache"))?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     // cargo's settings depend on the working directory, and this project's must not apply.
@@ -114,9 +141,6 @@ fn install(cache: &Cache, build: Build, libraries: Option<&Prefix>) -> Result<()
     // Removes the settings of a cargo that runs this program.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_cargo_run(&name.to_string_lossy())) {
         command.env_remove(name);
-    }
-    if build == Build::Quick {
-        command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     }
     if let Some(prefix) = libraries {
         let flags = prefix.libraries().into_iter().flat_map(|folder| {
@@ -168,15 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_quickly_is_for_tests_only_and_their_last_choice() {
+    fn a_package_is_for_tests_only_and_their_last_choice() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path());
         let of = |build| places(&cache, build).collect::<Vec<_>>();
-        let is_quick = |path: &PathBuf| path.to_str().unwrap().contains("quick");
-        assert!(!of(Build::Release).iter().any(is_quick));
+        let is_packaged = |path: &PathBuf| path.to_str().unwrap().contains("packaged");
+        assert!(!of(Build::Release).iter().any(is_packaged));
         let (last, others) =
-            of(Build::Quick).split_last().map(|(last, others)| (last.clone(), others.to_vec())).unwrap();
-        assert_eq!((is_quick(&last), others), (true, of(Build::Release)));
+            of(Build::Packaged).split_last().map(|(last, others)| (last.clone(), others.to_vec())).unwrap();
+        assert_eq!((is_packaged(&last), others), (true, of(Build::Release)));
     }
 
     #[test]
