@@ -1,5 +1,5 @@
-//! virtiofsd 1.14, with which our daemon is compared: installed, or fetched or built into the cache. [`c_daemon`] has its
-//! predecessor.
+//! virtiofsd 1.14, with which our daemon is compared: installed, or fetched or built into the cache. [`c_daemon`] has
+//! its predecessor.
 
 mod c_daemon;
 
