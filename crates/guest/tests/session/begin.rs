@@ -53,6 +53,37 @@ fn numbers_out_of_range_are_brought_into_it() {
 }
 
 #[test]
+fn numbers_in_range_are_taken_as_they_are() {
+    for time_gran in [1, 100, 1_000_000_000] {
+        let out = InitOut { time_gran: time_gran.into(), ..init_out(InitFlags::empty()) };
+        assert_eq!(settle(out, SessionConfig::default()).unwrap().time_gran, time_gran);
+    }
+    // The oldest version that virtio-fs has had: Linux 5.4, whose daemon spoke 7.31, takes 7.27 as well.
+    let out = InitOut { minor: 27.into(), ..init_out(InitFlags::empty()) };
+    assert_eq!(settle(out, SessionConfig::default()).unwrap().minor, 27);
+}
+
+/// READDIRPLUS_AUTO says when to use READDIRPLUS, which the other flag allows.
+#[test]
+fn readdirplus_at_will_needs_readdirplus() {
+    let both = InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO;
+    let taken = |flags| settle(init_out(flags), SessionConfig::default()).unwrap().flags & both;
+    assert_eq!(taken(both), both);
+    assert_eq!(taken(InitFlags::READDIRPLUS_AUTO), InitFlags::empty());
+    assert_eq!(taken(InitFlags::DO_READDIRPLUS), InitFlags::DO_READDIRPLUS);
+}
+
+#[test]
+fn a_feature_that_was_ruled_out_is_asked_for_only_by_force() {
+    let config = SessionConfig::default().without(InitFlags::WRITEBACK_CACHE);
+    let taken = |config| settle(init_out(InitFlags::all()), config).unwrap().flags;
+    let asked = InitFlags::WRITEBACK_CACHE | InitFlags::HANDLE_KILLPRIV_V2;
+    assert_eq!(taken(config.unless_refused(asked)) & asked, InitFlags::HANDLE_KILLPRIV_V2);
+    assert_eq!(taken(SessionConfig::default().unless_refused(asked)) & asked, asked);
+    assert_eq!(taken(config.with(asked)) & asked, asked);
+}
+
+#[test]
 fn what_was_not_offered_is_not_taken() {
     let negotiated = settle(init_out(InitFlags::all()), SessionConfig::default()).unwrap();
     assert!(!negotiated.flags.intersects(InitFlags::PASSTHROUGH | InitFlags::WRITEBACK_CACHE | InitFlags::ALLOW_IDMAP));

@@ -12,6 +12,7 @@ mod memory;
 mod operations;
 mod peer;
 mod pending;
+mod requests;
 mod scenarios;
 mod script;
 mod unknown;

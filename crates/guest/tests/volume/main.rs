@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends here")]
 
+mod attributes;
 mod created;
 mod endless;
 mod failures;
@@ -9,6 +10,7 @@ mod files;
 mod fsx;
 mod group;
 mod kept;
+mod limits;
 mod locks;
 mod model;
 mod own;
