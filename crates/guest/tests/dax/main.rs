@@ -9,6 +9,7 @@ mod over_mmio;
 mod page_sizes;
 #[path = "../volume/paged.rs"]
 mod paged;
+mod pins;
 mod reclaim;
 mod unflushed;
 mod unlocked;

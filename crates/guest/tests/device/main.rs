@@ -10,6 +10,7 @@ mod fake;
 mod hostile;
 mod incoherent;
 mod interrupted;
+mod limits;
 mod lists;
 mod memory;
 mod pages;

@@ -360,3 +360,17 @@ fn a_device_that_breaks_a_rule_is_not_believed_again() {
     assert!(both.ring.pop().is_ok());
     assert!(both.ring.pop().is_err());
 }
+
+#[test]
+fn a_look_tells_what_the_device_has_used_and_nobody_has_popped() {
+    let mut both = Both::new(PLAIN);
+    assert!(!both.ring.has_used());
+    for cookie in 0..10 {
+        both.add_one(cookie);
+        assert!(!both.ring.has_used());
+        both.put(both.last_head().into(), 0);
+        assert!(both.ring.has_used());
+        assert_eq!(both.ring.pop(), Ok(Some(Used { cookie, written_bytes: 0 })));
+        assert!(!both.ring.has_used());
+    }
+}

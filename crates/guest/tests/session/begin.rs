@@ -123,6 +123,10 @@ fn an_impossible_answer_is_refused_with_its_numbers() {
     let mut narrow = Script::new(|_, _| panic!("nothing is sent"));
     Arc::get_mut(&mut narrow).unwrap().data_len_max = 4095;
     assert_eq!(narrow.begin(SessionConfig::default()).err(), Some(SessionError::Narrow { data_len_max: 4095 }));
+
+    let mut page = Script::new(|header, _| reply(header, 0, init_out(InitFlags::all()).as_bytes()));
+    Arc::get_mut(&mut page).unwrap().data_len_max = 4096;
+    assert_eq!(page.begin(SessionConfig::default()).unwrap().negotiated().data_len_max, 4096);
 }
 
 #[test]

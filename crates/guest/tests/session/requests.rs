@@ -4,9 +4,19 @@ use std::sync::{Arc, Mutex};
 
 use transom_guest::{
     Errno,
-    session::{Caller, SessionConfig},
+    session::{Caller, Pending, Request, SessionConfig},
 };
-use transom_wire::{NodeId, attr::EntryOut, header::InHeader, ops::init::InitFlags};
+use transom_wire::{
+    NodeId, Opcode,
+    attr::EntryOut,
+    header::InHeader,
+    operation::{Open, Symlink},
+    ops::{
+        init::InitFlags,
+        open::{OpenIn, OpenOut},
+        release::ReleaseIn,
+    },
+};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::{
@@ -82,6 +92,86 @@ fn no_two_requests_have_one_number() {
     numbers.dedup();
     assert_eq!(numbers.len(), count);
     script.turn(|header, _| reply(header, 0, &[]));
+}
+
+/// FUSE: INTERRUPT has the number of its request, and one of its own: that number with bit 0 set.
+#[test]
+fn an_interrupt_names_the_request_in_flight() {
+    let (script, session) = session_with(InitFlags::empty(), |header, _| reply(header, 0, &[]));
+    let interrupt = Arc::new(session.interrupt());
+    let (raising, asked) = (Arc::clone(&interrupt), Arc::new(Mutex::new(0)));
+    let number = Arc::clone(&asked);
+    script.turn(move |header, _| {
+        *number.lock().unwrap() = header.unique.get();
+        assert_eq!(raising.raise(), Ok(true));
+        reply(header, -4, &[])
+    });
+    let caller = Caller { interrupt: Some(&interrupt), ..ROOT };
+    assert_eq!(session.getattr(&caller, NodeId::ROOT, None).err(), Some(Errno::INTR));
+    let told = std::mem::take(&mut *script.told.lock().unwrap());
+    let [message] = &told[..] else { panic!("{} messages", told.len()) };
+    let (header, arg) = InHeader::read_from_prefix(message).unwrap();
+    let asked = *asked.lock().unwrap();
+    assert_eq!((header.opcode.get(), header.unique.get()), (36, asked | 1));
+    assert_eq!(u64::from_le_bytes(arg.try_into().unwrap()), asked);
+    script.turn(|header, _| reply(header, 0, &[]));
+}
+
+#[test]
+fn a_second_request_of_an_interrupt_is_refused_while_the_first_is_in_flight() {
+    let (script, session) = session_with(InitFlags::empty(), |header, _| reply(header, -5, &[]));
+    let session = Arc::new(session);
+    let interrupt = Arc::new(session.interrupt());
+    let (inner, other) = (Arc::downgrade(&session), Arc::clone(&interrupt));
+    let mut is_first = true;
+    let second = Arc::new(Mutex::new(None));
+    let noted = Arc::clone(&second);
+    let raising = Arc::clone(&interrupt);
+    script.turn(move |header, _| {
+        if std::mem::take(&mut is_first) {
+            let caller = Caller { interrupt: Some(&other), ..ROOT };
+            let session = inner.upgrade().unwrap();
+            *noted.lock().unwrap() = session.getattr(&caller, NodeId::ROOT, None).err();
+            raising.raise().unwrap();
+        }
+        reply(header, -4, &[])
+    });
+    let caller = Caller { interrupt: Some(&interrupt), ..ROOT };
+    assert_eq!(session.getattr(&caller, NodeId::ROOT, None).err(), Some(Errno::INTR));
+    assert_eq!(*second.lock().unwrap(), Some(Errno::BUSY));
+    script.turn(|header, _| reply(header, 0, &[]));
+}
+
+/// RELEASE has the flags of the open file, which some servers look at.
+#[test]
+fn a_file_that_nobody_gets_is_closed_with_the_flags_it_was_opened_with() {
+    const FLAGS: u32 = 0o2_001;
+    let (script, session) = session_with(InitFlags::empty(), |header, _| {
+        reply(header, 0, OpenOut { fh: 77.into(), ..OpenOut::new_zeroed() }.as_bytes())
+    });
+    let args = OpenIn { flags: FLAGS.into(), ..OpenIn::new_zeroed() };
+    let request = Request::<Open>::new(&ROOT, NodeId(5), &args).unwrap();
+    let pending = Pending::start(&session, &ROOT, request).unwrap();
+    assert!(pending.is_ready());
+    drop(pending);
+    session.flush_forgets().unwrap();
+    let last = std::mem::take(&mut *script.last.lock().unwrap());
+    let (header, args) = InHeader::read_from_prefix(&last).unwrap();
+    assert_eq!(header.opcode.get(), Opcode::Release as u32);
+    let arg = ReleaseIn::read_from_prefix(args).unwrap().0;
+    assert_eq!((arg.fh.get(), arg.flags.get()), (77, FLAGS));
+    script.turn(|header, _| reply(header, 0, &[]));
+}
+
+/// symlink(2): ENOENT for an empty target, ENAMETOOLONG for one of PATH_MAX bytes and more.
+#[test]
+fn a_target_has_1_to_4095_bytes() {
+    let request = |target: &[u8]| {
+        let request = Request::<Symlink>::new(&ROOT, NodeId::ROOT, &()).unwrap();
+        request.name_and_target(name("link"), target).err()
+    };
+    assert_eq!((request(b""), request(b"x")), (Some(Errno::NOENT), None));
+    assert_eq!((request(&[b'x'; 4095]), request(&[b'x'; 4096])), (None, Some(Errno::NAMETOOLONG)));
 }
 
 #[test]

@@ -114,3 +114,22 @@ fn an_entry_with_attributes_needs_152_bytes_and_its_name() {
     let bytes = dirents.as_bytes();
     assert_eq!((bytes.len(), bytes[0], &bytes[152..]), (160, 7, &b"12345678"[..]));
 }
+
+#[test]
+fn what_is_appended_to_a_reply_is_there_as_a_whole_or_not_at_all() {
+    // A header has 16 bytes.
+    for (room, appended) in [(16 + 8 + 4, true), (16 + 8 + 5, true), (16 + 8 + 3, false), (16 + 8, false)] {
+        let mut bytes = vec![0xee; room];
+        let len = in_pieces(&mut bytes, &[20], |pieces| {
+            let mut reply = Reply::new(pieces);
+            reply.bytes(&[1; 8]).unwrap();
+            reply.append_if_room(&[]);
+            reply.append_if_room(&[2; 4]);
+            reply.len_bytes() as usize
+        });
+        let expected = if appended { [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2].as_slice() } else { &[1; 8] };
+        assert_eq!((len, &bytes[16..len]), (16 + expected.len(), expected), "{room}");
+        assert_eq!(u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize, len);
+        assert!(bytes[len..].iter().all(|&byte| byte == 0xee));
+    }
+}
