@@ -20,6 +20,7 @@ at_each_size! {
     a_store_marks_one_page
     a_store_through_a_large_entry_marks_its_pages
     two_mebibytes_in_which_the_file_ends_are_mapped_by_pages
+    two_mebibytes_that_are_released_leave_page_tables_and_no_others_do
     two_mebibytes_that_are_cut_before_they_are_lent_are_mapped_by_pages
 }
 
@@ -181,4 +182,22 @@ fn two_mebibytes_that_are_cut_before_they_are_lent_are_mapped_by_pages<const KIB
     world.disk.cut_when_lent.set(Some(World::<KIB>::PAGE_LEN));
     assert_eq!(world.fault(1, Order::Huge, Intent::Load), FaultOutcome::OutOfFile);
     assert!(world.view.entries.lock().is_empty());
+}
+
+fn two_mebibytes_that_are_released_leave_page_tables_and_no_others_do<const KIB: u64>() {
+    let huge = One::<KIB>::HUGE;
+    let world = World::<KIB>::new(3 * huge * World::<KIB>::PAGE_LEN);
+    for index in [1, 2, 0] {
+        for page in [3, huge + 3, 2 * huge + 3] {
+            world.install(page, Order::Small, Intent::Store);
+        }
+        // What was used since the last look is left alone once.
+        assert!((0..2).any(|_| world.mapped.release(index)));
+        for other in 0..3 {
+            assert_eq!(world.entry(other * huge + 3).is_none(), other == index, "{other} after {index}");
+        }
+        // Nothing is there to release, and what was stored still has to be flushed.
+        assert!(world.mapped.release(index));
+    }
+    assert_eq!(world.flushed(), [3..4, huge + 3..huge + 4, 2 * huge + 3..2 * huge + 4]);
 }

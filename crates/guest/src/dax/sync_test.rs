@@ -81,6 +81,7 @@ impl<const KIB: u64> World<KIB> {
 at_each_size! {
     a_page_has_its_place_before_the_sync_and_may_be_stored_to_after_it
     one_sync_serves_two_mebibytes
+    a_page_of_any_two_mebibytes_is_mapped_at_its_place_after_the_sync
     an_error_of_the_sync_is_the_faults_and_nothing_may_be_stored
     a_page_that_is_cut_off_during_the_sync_is_faulted_again
     an_entry_that_another_fault_has_made_since_is_not_taken_for_the_synced_one
@@ -107,6 +108,16 @@ fn one_sync_serves_two_mebibytes<const KIB: u64>() {
     let huge = One::<KIB>::HUGE;
     assert_eq!(world.store(huge + 3, Order::Huge), Some(huge..2 * huge));
     assert!((huge..2 * huge).all(|page| world.is_writable(page) && world.is_durable(page)));
+    // A load checks that each page is mapped at its place.
+    assert!((huge..2 * huge).all(|page| world.view.load(page * One::<KIB>::BLOCKS, &world.disk).is_some()));
+}
+
+fn a_page_of_any_two_mebibytes_is_mapped_at_its_place_after_the_sync<const KIB: u64>() {
+    let world = World::<KIB>::new();
+    for page in [3, One::<KIB>::HUGE + 3, 2 * One::<KIB>::HUGE + 5] {
+        assert_eq!(world.store(page, Order::Small), Some(page..page + 1));
+        assert!(world.is_writable(page) && world.view.load(page * One::<KIB>::BLOCKS, &world.disk).is_some());
+    }
 }
 
 fn an_error_of_the_sync_is_the_faults_and_nothing_may_be_stored<const KIB: u64>() {

@@ -124,6 +124,23 @@ fn run(size: PageSize, steps: Vec<Step>) {
     assert!(unflushed.indices(&(0..u64::MAX)).is_empty());
 }
 
+/// A page that the file has lost while it was flushed has no mark again once the flush has failed.
+#[test]
+fn what_is_cut_off_during_a_flush_that_fails_is_forgotten() {
+    for size in [PageSize::Kib4, PageSize::Kib16, PageSize::Kib64] {
+        for index in 0..3 {
+            let mut unflushed = Unflushed::new(size);
+            let first = index * size.pages_per_huge();
+            unflushed.add(first + 3..first + 8);
+            let (id, _) = unflushed.begin(index).unwrap();
+            unflushed.change(Change::Cut { len_bytes: (first + 5) * size.bytes() });
+            unflushed.end(id, false);
+            let (_, pages) = unflushed.begin(index).unwrap();
+            assert_eq!(pages, [first + 3..first + 5], "{size:?} {index}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
