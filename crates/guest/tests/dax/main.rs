@@ -11,6 +11,7 @@ mod page_sizes;
 mod paged;
 mod pins;
 mod reclaim;
+mod touched;
 mod unflushed;
 mod unlocked;
 mod upgrade;

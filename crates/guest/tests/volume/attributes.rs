@@ -10,15 +10,21 @@ use transom_guest::{
 };
 use transom_wire::{
     Opcode,
-    attr::AttrOut,
+    attr::{AttrOut, EntryOut},
     header::InHeader,
-    ops::{init::InitFlags, setattr::SetattrIn},
+    linux::O_WRONLY,
+    ops::{
+        init::InitFlags,
+        open::OpenOut,
+        setattr::SetattrIn,
+        write::{WriteIn, WriteOut},
+    },
 };
 use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 use crate::{
     on_host,
-    peer::{Plain, ROOT},
+    peer::{Plain, ROOT, name},
     script::{Script, init_out, reply},
 };
 
@@ -122,6 +128,37 @@ fn a_user_who_cuts_a_file_has_set_id_bits_cleared_if_that_is_the_servers_task() 
     assert!(!kills(InitFlags::HANDLE_KILLPRIV_V2, &ROOT, cut));
     assert!(!kills(InitFlags::empty(), &USER, cut));
     assert!(!kills(InitFlags::HANDLE_KILLPRIV_V2, &USER, SetAttributes { mode: Some(0o600), ..NOTHING }));
+}
+
+/// FUSE 7.33: likewise, WRITE has WRITE_KILL_SUIDGID.
+#[test]
+fn a_user_who_writes_to_a_file_has_set_id_bits_cleared_if_that_is_the_servers_task() {
+    const KILL_SUIDGID: u32 = 1 << 2;
+    for (flags, caller, kills) in [
+        (InitFlags::HANDLE_KILLPRIV_V2, USER, true),
+        (InitFlags::HANDLE_KILLPRIV_V2, ROOT, false),
+        (InitFlags::empty(), USER, false),
+    ] {
+        let (script, volume) = volume(flags);
+        script.turn(move |header, _| match Opcode::from_u32(header.opcode.get()) {
+            Some(Opcode::Lookup) => {
+                let mut entry = EntryOut { nodeid: 2.into(), ..EntryOut::new_zeroed() };
+                (entry.attr.ino, entry.attr.mode) = (2.into(), 0o106_777.into());
+                reply(header, 0, entry.as_bytes())
+            }
+            Some(Opcode::Write) => reply(header, 0, WriteOut { size: 4.into(), padding: 0.into() }.as_bytes()),
+            Some(Opcode::Open) => reply(header, 0, OpenOut::new_zeroed().as_bytes()),
+            _ => reply(header, 0, &[]),
+        });
+        let inode = volume.lookup(&caller, volume.root(), name("file")).unwrap();
+        let file = volume.open(&caller, &inode, O_WRONLY).unwrap();
+        assert_eq!(file.write_at(&caller, 0, b"data"), Ok(4));
+        let last = script.last.lock().unwrap().clone();
+        let (header, args) = InHeader::read_from_prefix(&last).unwrap();
+        assert_eq!(header.opcode.get(), Opcode::Write as u32);
+        let arg = WriteIn::read_from_prefix(args).unwrap().0;
+        assert_eq!(arg.write_flags.get() & KILL_SUIDGID != 0, kills);
+    }
 }
 
 #[test]

@@ -74,6 +74,23 @@ fn a_lock_for_reading_is_told_as_one() {
     }
 }
 
+/// copy_file_range(2): EBADF unless the source is open for reading and the target for writing, and not for appending.
+#[test]
+fn a_copy_needs_access_to_both_files() {
+    let (_dir, fs) = on_host(CacheMode::Auto);
+    let [both, other] = ["one", "two"].map(|name| fs.open(name, &read_write()).unwrap());
+    both.write_at(0, b"bytes").unwrap();
+    let [read, written, appended] =
+        [OpenOptions::new().read(true), OpenOptions::new().write(true), OpenOptions::new().append(true)]
+            .map(|options| fs.open("two", &options).unwrap());
+    assert_eq!(both.copy_to(0, &written, 0, 5), Ok(5));
+    assert_eq!(both.copy_to(0, &read, 0, 5), Err(Errno::BADF));
+    assert_eq!(both.copy_to(0, &appended, 0, 5), Err(Errno::BADF));
+    assert_eq!(written.copy_to(0, &both, 0, 5), Err(Errno::BADF));
+    let mut bytes = [0; 5];
+    assert_eq!((other.read_at(0, &mut bytes), &bytes), (Ok(5), b"bytes"));
+}
+
 #[test]
 fn data_and_holes_are_where_the_host_has_them() {
     let (dir, fs) = on_host(CacheMode::Auto);

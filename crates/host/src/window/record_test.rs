@@ -128,6 +128,18 @@ fn a_file_is_opened_once_and_again_for_writing() {
 }
 
 #[test]
+fn a_file_that_is_mapped_is_not_opened_again_once_others_were() {
+    let (window, _front) = window(8, FrontEnd::QEMU);
+    for nodeid in 1..=3 {
+        map(&window, nodeid, nodeid, true).unwrap();
+    }
+    for nodeid in 1..=3 {
+        let open = || unreachable!("it is open");
+        window.map(NodeId(nodeid), 0, (3 + nodeid) * RANGE_LEN, true, open).unwrap();
+    }
+}
+
+#[test]
 fn a_padded_file_is_mapped_beyond_its_end_and_another_up_to_its_last_byte() {
     let (window, _front) = window(4, FrontEnd::QEMU);
     let map = |nodeid, len, is_padded, file_offset| {
