@@ -58,7 +58,7 @@ fn numbers_in_range_are_taken_as_they_are() {
         let out = InitOut { time_gran: time_gran.into(), ..init_out(InitFlags::empty()) };
         assert_eq!(settle(out, SessionConfig::default()).unwrap().time_gran, time_gran);
     }
-    // The oldest version that virtio-fs has had: Linux 5.4, whose daemon spoke 7.31, takes 7.27 as well.
+    // The oldest version that is not refused.
     let out = InitOut { minor: 27.into(), ..init_out(InitFlags::empty()) };
     assert_eq!(settle(out, SessionConfig::default()).unwrap().minor, 27);
 }
