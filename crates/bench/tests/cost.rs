@@ -18,7 +18,7 @@ use transom_bench::{
 const SHARED_IN: &str = "/dev/shm";
 /// TMPFS_MAGIC of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
-/// How the programs of the baselines are built: as `make test` builds in a clean tree.
+/// How the programs of the baselines are built: as `make test` builds.
 const BUILD: [(&str, &str); 3] =
     [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "4"), ("CARGO_PROFILE_DEV_LTO", "off")];
 /// Counts are the same each time; three have a median.
@@ -29,7 +29,10 @@ const REPEATS: u32 = 8;
 
 #[test]
 fn no_operation_costs_more_than_the_baseline_allows() {
-    let Some([daemon]) = programs(["transomd"]) else { return };
+    let [daemon] = match programs(["transomd"]) {
+        Ok(programs) => programs,
+        Err(why) => return skipped(&why),
+    };
     let measure = |operations: &[Operation]| {
         let plan = Plan {
             candidates: vec![without_polling(&daemon)],
@@ -46,7 +49,7 @@ fn no_operation_costs_more_than_the_baseline_allows() {
 #[test]
 #[ignore = "by name: cargo test --workspace --test cost -- --ignored library"]
 fn no_operation_of_the_guest_library_costs_more_than_its_baseline_allows() {
-    let Some([daemon, program]) = programs(["transomd", "transom"]) else { return };
+    let [daemon, program] = programs(["transomd", "transom"]).expect("a test that runs by name compares");
     let measure = |operations: &[library::Operation]| {
         let plan = cost::library::Plan {
             program: &program,
@@ -95,20 +98,17 @@ fn compare<O: ValueEnum + Copy>(
     );
 }
 
-/// Returns the programs of these names, which lie beside this one; `None` if something is missing for counts that are
-/// those of the baselines.
-fn programs<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
+/// Returns the programs of these names, which lie beside this one, or why counts here are not those of the baselines.
+fn programs<const N: usize>(names: [&str; N]) -> Result<[PathBuf; N], String> {
     let this = env::current_exe().unwrap();
     let dir = this.ancestors().nth(2).unwrap();
-    let why = match names.iter().find(|name| !dir.join(name).is_file()) {
-        Some(name) => format!("{name} is not built"),
-        None => match unlike_the_baseline() {
-            Some(why) => why.to_owned(),
-            None => return Some(names.map(|name| dir.join(name))),
-        },
-    };
-    skipped(&why);
-    None
+    if let Some(name) = names.iter().find(|name| !dir.join(name).is_file()) {
+        return Err(format!("{name} is not built"));
+    }
+    match unlike_the_baseline() {
+        Some(why) => Err(why.to_owned()),
+        None => Ok(names.map(|name| dir.join(name))),
+    }
 }
 
 fn without_polling(daemon: &Path) -> Candidate {
@@ -132,7 +132,7 @@ fn unlike_the_baseline() -> Option<&'static str> {
         return Some("the baseline is of the dev profile");
     }
     if BUILD.iter().any(|(name, value)| env::var(name).as_deref() != Ok(value)) {
-        return Some("the baseline is of a build with the settings that scripts/test exports in a clean tree");
+        return Some("the baseline is of a build with the settings that scripts/test exports");
     }
     if !rustix::process::geteuid().is_root() {
         return Some("an ordinary user's transomd holds inodes in another way; run as root");

@@ -25,15 +25,17 @@ const GROWTH_MAX: f64 = 0.05;
 
 /// Begins the file of transomd's figures.
 pub const OF_TRANSOMD: &str = "\
-# What transomd executes in user space for one operation. Built with the dev profile; one request at a time,
-# --poll-us 0, tmpfs, root.
+# What transomd executes in user space for one operation. Built with the dev profile and
+# CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=4 CARGO_PROFILE_DEV_LTO=off; one request at a time, --poll-us 0,
+# tmpfs, root.
 # Written by: transom bench cost --write-baseline
 ";
 
 /// Begins the file of the guest library's figures.
 pub const OF_LIBRARY: &str = "\
-# What the guest library executes in user space for one operation, over a transomd. Built with the dev profile; one
-# thread, without polling, tmpfs, root.
+# What the guest library executes in user space for one operation, over a transomd. Built with the dev profile and
+# CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=4 CARGO_PROFILE_DEV_LTO=off; one thread, without polling, tmpfs,
+# root.
 # Written by: transom bench cost --library --write-baseline
 ";
 
@@ -48,6 +50,19 @@ impl Baseline {
             allocations: row.counts.allocations,
         });
         Self { lines: lines.collect() }
+    }
+
+    /// Returns the lower figures of both, operation by operation. What the code itself does is in both; a thread that
+    /// wakes up meanwhile adds to one.
+    #[must_use]
+    pub fn lowest(mut self, other: &Self) -> Self {
+        for line in &mut self.lines {
+            let Some(other) = other.lines.iter().find(|other| other.operation == line.operation) else { continue };
+            line.instructions = line.instructions.min(other.instructions);
+            line.system_calls = line.system_calls.min(other.system_calls);
+            line.allocations = line.allocations.min(other.allocations);
+        }
+        self
     }
 
     /// Parses the text of a file.

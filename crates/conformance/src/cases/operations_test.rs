@@ -46,7 +46,7 @@ fn sender(opcode: Opcode) -> Sender {
             Case("xattrs/set-get-list-and-remove")
         }
         Opcode::Opendir | Opcode::Readdir | Opcode::Readdirplus | Opcode::Releasedir => {
-            Case("streams/1500-entries-come-exactly-once")
+            Case("streams/2200-entries-come-exactly-once")
         }
         Opcode::Fsyncdir => Case("directories/sync-of-a-directory-works"),
         Opcode::Getlk => Case("locks/process-query-names-the-first-lock-in-the-way"),

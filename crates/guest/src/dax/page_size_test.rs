@@ -20,7 +20,7 @@ at_each_size! {
     a_store_marks_one_page
     a_store_through_a_large_entry_marks_its_pages
     two_mebibytes_in_which_the_file_ends_are_mapped_by_pages
-    two_mebibytes_that_are_released_leave_page_tables_and_no_others_do
+    releasing_two_mebibytes_removes_their_entries_and_no_others
     two_mebibytes_that_are_cut_before_they_are_lent_are_mapped_by_pages
 }
 
@@ -184,7 +184,7 @@ fn two_mebibytes_that_are_cut_before_they_are_lent_are_mapped_by_pages<const KIB
     assert!(world.view.entries.lock().is_empty());
 }
 
-fn two_mebibytes_that_are_released_leave_page_tables_and_no_others_do<const KIB: u64>() {
+fn releasing_two_mebibytes_removes_their_entries_and_no_others<const KIB: u64>() {
     let huge = One::<KIB>::HUGE;
     let world = World::<KIB>::new(3 * huge * World::<KIB>::PAGE_LEN);
     for index in [1, 2, 0] {

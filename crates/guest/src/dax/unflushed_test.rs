@@ -124,7 +124,7 @@ fn run(size: PageSize, steps: Vec<Step>) {
     assert!(unflushed.indices(&(0..u64::MAX)).is_empty());
 }
 
-/// A page that the file has lost while it was flushed has no mark again once the flush has failed.
+/// A page that is cut off during a flush is not marked again if the flush fails.
 #[test]
 fn what_is_cut_off_during_a_flush_that_fails_is_forgotten() {
     for size in [PageSize::Kib4, PageSize::Kib16, PageSize::Kib64] {

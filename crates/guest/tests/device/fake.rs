@@ -128,6 +128,17 @@ impl Fake {
         self.changed.notify_all();
     }
 
+    /// Vanishes when the result is dropped, so that what serves ends if the test fails.
+    pub(crate) fn vanish_at_the_end(&self) -> impl Drop + '_ {
+        struct AtTheEnd<'a>(&'a Fake);
+        impl Drop for AtTheEnd<'_> {
+            fn drop(&mut self) {
+                self.0.vanish();
+            }
+        }
+        AtTheEnd(self)
+    }
+
     /// Takes the next request, if there is one.
     pub(crate) fn pop(&self, queue: usize) -> Option<Chain> {
         let mut state = self.state.lock().unwrap();

@@ -17,6 +17,7 @@ fn no_part_of_a_message_is_longer_than_the_channel_says() {
     let len_max = device.data_len_max();
     thread::scope(|scope| {
         scope.spawn(|| fake.serve(1, echo));
+        let _end = fake.vanish_at_the_end();
         let try_lens = |data: usize, room: usize| {
             let (data, mut room, mut sum) = (vec![1; data], vec![0; room], [0; 8]);
             device.call(
@@ -36,7 +37,6 @@ fn no_part_of_a_message_is_longer_than_the_channel_says() {
         assert_eq!(try_lens(len_max, len_max), Ok(8 + len_max));
         assert_eq!(try_lens(len_max + 1, 10), too_long);
         assert_eq!(try_lens(10, len_max + 1), too_long);
-        fake.vanish();
     });
 }
 
@@ -46,6 +46,7 @@ fn a_range_beyond_its_buffer_is_refused_and_one_up_to_its_end_is_not() {
     let device = device(&fake, SLEEPING);
     thread::scope(|scope| {
         scope.spawn(|| fake.serve(1, echo));
+        let _end = fake.vanish_at_the_end();
         let buffer = Arc::new(device.buffer(1000).unwrap());
         let len = buffer.len();
         let start = |range| {
@@ -72,6 +73,5 @@ fn a_range_beyond_its_buffer_is_refused_and_one_up_to_its_end_is_not() {
             },
         );
         assert_eq!(outside, Err(ChannelError::TooLong { len_bytes: len + 1, len_max_bytes: len }));
-        fake.vanish();
     });
 }

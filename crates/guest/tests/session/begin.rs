@@ -58,9 +58,9 @@ fn numbers_in_range_are_taken_as_they_are() {
         let out = InitOut { time_gran: time_gran.into(), ..init_out(InitFlags::empty()) };
         assert_eq!(settle(out, SessionConfig::default()).unwrap().time_gran, time_gran);
     }
-    // The oldest version that is not refused.
-    let out = InitOut { minor: 27.into(), ..init_out(InitFlags::empty()) };
-    assert_eq!(settle(out, SessionConfig::default()).unwrap().minor, 27);
+    // virtio-fs begins with 7.31.
+    let out = InitOut { minor: 31.into(), ..init_out(InitFlags::empty()) };
+    assert_eq!(settle(out, SessionConfig::default()).unwrap().minor, 31);
 }
 
 /// READDIRPLUS_AUTO says when to use READDIRPLUS, which the other flag allows.

@@ -167,14 +167,25 @@ fn an_attribute_is_set_listed_read_and_removed() {
     fs.create("file").unwrap();
     let get = || fs.get_xattr("file", "user.a", true);
     assert_eq!(get(), Err(Errno::NODATA));
-    fs.set_xattr("file", "user.a", b"value", 0, true).unwrap();
+    match fs.set_xattr("file", "user.a", b"value", 0, true) {
+        Err(Errno::OPNOTSUPP) => {
+            println!("SKIPPED: files in the temporary directory have no attributes of users");
+            return;
+        }
+        other => other.unwrap(),
+    }
     fs.set_xattr("file", "user.bc", b"", 0, true).unwrap();
     assert_eq!(get(), Ok(b"value".to_vec()));
-    let mut names = fs.list_xattr("file", true).unwrap();
-    names.sort();
-    assert_eq!(names, [b"user.a".to_vec(), b"user.bc".to_vec()]);
+    // The host may give files attributes of its own.
+    let of_users = || {
+        let mut names = fs.list_xattr("file", true).unwrap();
+        names.retain(|name| name.starts_with(b"user."));
+        names.sort();
+        names
+    };
+    assert_eq!(of_users(), [b"user.a".to_vec(), b"user.bc".to_vec()]);
     fs.remove_xattr("file", "user.a", true).unwrap();
     assert_eq!(get(), Err(Errno::NODATA));
     assert_eq!(fs.remove_xattr("file", "user.a", true), Err(Errno::NODATA));
-    assert_eq!(fs.list_xattr("file", true), Ok(vec![b"user.bc".to_vec()]));
+    assert_eq!(of_users(), [b"user.bc".to_vec()]);
 }

@@ -59,7 +59,7 @@ fn a_lock_needs_the_access_that_it_covers() {
 }
 
 #[test]
-fn a_lock_for_reading_is_told_as_one() {
+fn a_shared_lock_is_reported_as_shared() {
     let dir = tempfile::tempdir().unwrap();
     let config = Config { posix_lock: true, ..Config::default() };
     let peer = Peer::new(Passthrough::open(dir.path(), config).unwrap());
@@ -171,7 +171,7 @@ fn what_only_the_server_can_do_reaches_it() {
 
 /// write(2) with O_APPEND: the data goes to the end, and the next piece follows it.
 #[test]
-fn what_is_appended_is_told_with_where_it_is() {
+fn appending_returns_the_offset_and_the_length() {
     let (_dir, fs) = on_host(CacheMode::Auto);
     let volume = fs.volume();
     let flags = transom_wire::linux::O_RDWR | transom_wire::linux::O_APPEND;

@@ -32,16 +32,16 @@ const PACKAGED: &str = "usr/libexec/virtiofsd";
 pub enum Build {
     /// Built here as its authors release it, or the machine's own: what is measured.
     Release,
-    /// Or the package of a newer release, which takes seconds to fetch: for tests, which do not measure it.
+    /// The same, or the package of a newer release, which takes seconds to fetch: for tests, which do not measure it.
     Packaged,
 }
 
-/// Returns the path of virtiofsd. A missing one is fetched as a package if that serves and can be had, and
-/// built otherwise, which takes some minutes.
+/// Returns the path of virtiofsd. If it is missing, fetches the package where that serves and can be had, and builds it
+/// otherwise, which takes some minutes.
 ///
 /// # Errors
 ///
-/// Returns an error if there is no cargo or the build fails; see [`Error`].
+/// Returns an error if the disk is full, there is no cargo, or the build fails; see [`Error`].
 pub fn virtiofsd(packages: &Packages<'_>, build: Build) -> Result<PathBuf> {
     let cache = packages.cache();
     if let Some(found) = existing(cache, build) {
@@ -51,8 +51,11 @@ pub fn virtiofsd(packages: &Packages<'_>, build: Build) -> Result<PathBuf> {
     if let Some(found) = existing(cache, build) {
         return Ok(found);
     }
-    if build == Build::Packaged && fetch(packages)? {
-        return existing(cache, build).ok_or_else(|| Error::Unexpected("the package's virtiofsd does not run".into()));
+    if build == Build::Packaged {
+        fetch(packages)?;
+        if let Some(found) = existing(cache, build) {
+            return Ok(found);
+        }
     }
     let libraries = missing_libraries(packages)?;
     packages.report().say(&format!("building virtiofsd {VERSION} (only once)"));
@@ -94,16 +97,28 @@ fn says(path: &Path, is_wanted: impl FnOnce(&str) -> bool) -> bool {
     output.is_ok_and(|output| is_wanted(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Fetches the package, with the libraries of its own release. Returns whether one of that version can be had.
-fn fetch(packages: &Packages<'_>) -> Result<bool> {
-    let is_right = |suite: &&str| {
-        let candidate = packages.candidate(suite, "virtiofsd");
-        candidate.ok().flatten().is_some_and(|found| found.version.starts_with(&format!("{VERSION}-")))
-    };
-    let Some(suite) = SUITES.into_iter().find(is_right) else { return Ok(false) };
-    let closure = Closure::WithDependencies;
-    let request = Request { suite, packages: &["virtiofsd"], closure, freshness: Freshness::Cached };
-    let prefix = packages.fetch(&request)?;
+/// Fetches the package of the first release that has this version. Reports why one of them fails, and goes on.
+fn fetch(packages: &Packages<'_>) -> Result<()> {
+    for suite in SUITES {
+        match fetch_from(packages, suite) {
+            Ok(true) => break,
+            Ok(false) | Err(Error::NoSuite { .. }) => {}
+            Err(full @ Error::DiskFull { .. }) => return Err(full),
+            Err(error) => packages.report().say(&format!("no virtiofsd from {suite}: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// Fetches the package with the libraries of its own release. Returns whether it has this version.
+fn fetch_from(packages: &Packages<'_>, suite: &str) -> Result<bool> {
+    let is_right = |version: &str| version.starts_with(&format!("{VERSION}-"));
+    if !packages.candidate(suite, "virtiofsd")?.is_some_and(|found| is_right(&found.version)) {
+        return Ok(false);
+    }
+    // What is in the cache may be of another version.
+    let (closure, freshness) = (Closure::WithDependencies, Freshness::Newest);
+    let prefix = packages.fetch(&Request { suite, packages: &["virtiofsd"], closure, freshness })?;
     let script = kept(packages.cache(), Build::Packaged);
     let folder = script.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(Error::io(format!("cannot create {folder:?}")))?;
