@@ -62,8 +62,7 @@ Examples:
   Count what the guest library executes for each of its operations:
       transom bench cost --library
 
-  Accept what the dev build in this tree costs, after a change that makes something dearer (docs/bench.md has the
-  settings of that build):
+  Accept what the dev build, with the settings of docs/bench.md, costs after a change that makes something dearer:
       transom bench cost --write-baseline
 
 The daemons are traced (ptrace), which requires the rights of their user, and x86_64. Run as root: an ordinary user's

@@ -34,6 +34,13 @@ fn less_is_not_worse() {
 }
 
 #[test]
+fn of_two_measurements_each_figure_is_the_lower_one() {
+    let (one, other) = (baseline("getattr 10 3 2\nlookup 5 4 1"), baseline("lookup 6 3 1\ngetattr 9 4 3"));
+
+    assert_eq!(one.lowest(&other), baseline("getattr 9 3 2\nlookup 5 3 1"));
+}
+
+#[test]
 fn an_operation_that_one_side_lacks_is_told() {
     assert_eq!(baseline("getattr 1 1 1").worse(&baseline("lookup 1 1 1")).len(), 2);
 }
