@@ -23,7 +23,7 @@ _transomd() {
 
     case "${cmd}" in
         transomd)
-            opts="-o -d -f -h -V --socket-path --socket-group --fd --keep-serving --upgradable --resilient --upgrade --check --socket --print-capabilities --shared-dir --tag --readonly --overlay --upper-layer --quota --events --events-validity --notification-queue --announce-submounts --no-announce-submounts --hide --hide-contents --hide-name --show --cache --writeback --allow-mmap --allow-direct-io --coherence-group --no-readdirplus --xattr --xattrmap --posix-acl --security-label --killpriv-v2 --no-killpriv-v2 --preserve-noatime --birth-times --squash-to --squash-as --translate-uid --translate-gid --uid-map --gid-map --dax-window --dax-policy --no-dax-guard --front-end --posix-lock --no-posix-lock --flock --no-flock --queue-num --num-request-queues --thread-pool-size --poll-us --rate --inode-file-handles --max-fds --inode-limit --rlimit-nofile --host-changes --sandbox --seccomp --modcaps --migration-mode --migration-on-error --migration-verify-handles --migration-confirm-paths --migration-locks --log-level --syslog --metrics-socket --help --version"
+            opts="-o -d -f -h -V --socket-path --socket-group --fd --keep-serving --upgradable --resilient --upgrade --check --socket --print-capabilities --shared-dir --tag --readonly --overlay --upper-layer --quota --events --events-validity --notification-queue --announce-submounts --no-announce-submounts --hide --hide-contents --hide-name --show --cache --writeback --allow-mmap --allow-direct-io --negative-timeout --coherence-group --no-readdirplus --xattr --xattrmap --posix-acl --security-label --killpriv-v2 --no-killpriv-v2 --preserve-noatime --birth-times --squash-to --squash-as --translate-uid --translate-gid --uid-map --gid-map --dax-window --dax-policy --no-dax-guard --front-end --posix-lock --no-posix-lock --flock --no-flock --queue-num --num-request-queues --thread-pool-size --poll-us --rate --inode-file-handles --max-fds --inode-limit --rlimit-nofile --host-changes --sandbox --seccomp --modcaps --migration-mode --migration-on-error --migration-verify-handles --migration-confirm-paths --migration-locks --log-level --syslog --metrics-socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -91,6 +91,10 @@ _transomd() {
                     ;;
                 --cache)
                     COMPREPLY=($(compgen -W "never metadata auto always" -- "${cur}"))
+                    return 0
+                    ;;
+                --negative-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --coherence-group)

@@ -19,6 +19,7 @@ complete -c transomd -l cache -d 'What the guest may cache' -r -f -a "never\t'No
 metadata\t'Names and attributes are cached, data is not'
 auto\t'Names and attributes are cached for a second; cached data is dropped if the file has changed when it is opened'
 always\t'Everything is cached until the guest needs the memory; correct only if nobody else changes the share'"
+complete -c transomd -l negative-timeout -d 'How long the guest may cache that a name does not exist, in seconds; 0 for not at all' -r
 complete -c transomd -l coherence-group -d 'Join GROUP, whose daemons share the same directory, so that guests that can use its version table see changes made by guests of the others at their next access' -r
 complete -c transomd -l xattrmap -d 'Translate names of extended attributes by RULES, such as \':map::user.virtiofs.:\'' -r
 complete -c transomd -l posix-acl -d 'Serve POSIX access control lists; without a value, \'always\'' -r -f -a "never\t'Not offered'

@@ -241,6 +241,7 @@ fn file_system_config(options: &Options, guest_fds: u64) -> anyhow::Result<passt
             CachePolicy::Auto => passthrough::CachePolicy::Auto,
             CachePolicy::Always => passthrough::CachePolicy::Always,
         },
+        negative_timeout: cache.negative_timeout,
         writeback: cache.writeback,
         allow_mmap: cache.allow_mmap,
         allow_direct_io: cache.allow_direct_io,

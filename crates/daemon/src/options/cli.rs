@@ -273,6 +273,15 @@ pub(crate) struct CacheArgs {
     #[arg(long)]
     pub(crate) allow_direct_io: bool,
 
+    /// How long the guest may cache that a name does not exist, in seconds; 0 for not at all
+    ///
+    /// Saves requests where programs look for a file in many directories, as compilers, interpreters and shells do. A
+    /// file that somebody else creates can stay unseen in the guest for that time. Excludes --events,
+    /// --notification-queue and --coherence-group, which announce no new names.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=86400))]
+    pub(crate) negative_timeout: u32,
+
     /// Join GROUP, whose daemons share the same directory, so that guests that can use its version table see changes
     /// made by guests of the others at their next access
     ///

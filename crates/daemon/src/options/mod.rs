@@ -177,6 +177,8 @@ pub struct CacheOptions {
     pub allow_direct_io: bool,
     /// Answer directory listings with attributes.
     pub readdirplus: bool,
+    /// How long the guest may cache that a name does not exist.
+    pub negative_timeout: Duration,
     /// The group whose daemons tell each other's guests what has changed.
     pub coherence_group: Option<GroupLocation>,
 }

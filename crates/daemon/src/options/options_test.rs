@@ -208,6 +208,26 @@ fn an_overlay_is_refused_with_what_excludes_it() {
 }
 
 #[test]
+fn a_negative_timeout_is_refused_with_what_excludes_it() {
+    assert_eq!(serve(BASE).cache.negative_timeout, Duration::ZERO);
+    let options = serve(&format!("{BASE} --negative-timeout 60 --events=auto"));
+    assert_eq!(options.cache.negative_timeout, Duration::from_secs(60));
+    assert_eq!(options.share.events, Events::Never);
+    for (others, named) in [
+        ("--cache never", "--cache never"),
+        ("--events", "--events"),
+        ("--notification-queue --tag t", "--notification-queue"),
+        ("--coherence-group g", "--coherence-group"),
+    ] {
+        let error = refused(&format!("{BASE} --negative-timeout 1 {others}"));
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
+        assert!(error.to_string().contains(named), "{error}");
+        serve(&format!("{BASE} --negative-timeout 0 {others}"));
+    }
+    assert_eq!(refused(&format!("{BASE} --negative-timeout 86401")).kind(), ErrorKind::ValueValidation);
+}
+
+#[test]
 fn a_notification_queue_needs_a_tag() {
     assert!(serve(&format!("{BASE} --notification-queue --tag t")).share.notification_queue);
     let error = refused(&format!("{BASE} --notification-queue"));

@@ -101,7 +101,10 @@ fn check(cli: &Cli) -> Result<(), Error> {
             "--notification-queue needs --tag: the driver reads the size of a notification beside the tag".into(),
         );
     }
-    let obstacle = quota_obstacle(cli).or_else(|| overlay_obstacle(cli)).map(str::to_owned);
+    let obstacle = quota_obstacle(cli)
+        .or_else(|| overlay_obstacle(cli))
+        .or_else(|| negative_timeout_obstacle(cli))
+        .map(str::to_owned);
     if let Some(reason) = obstacle.or_else(|| survival_obstacle(cli)) {
         return conflict(reason);
     }
@@ -170,6 +173,26 @@ fn quota_obstacle(cli: &Cli) -> Option<&'static str> {
     None
 }
 
+/// Returns why the guest cannot cache that names do not exist, if it is to.
+fn negative_timeout_obstacle(cli: &Cli) -> Option<&'static str> {
+    if cli.cache.negative_timeout == 0 {
+        return None;
+    }
+    if cli.cache.cache == CachePolicy::Never {
+        return Some("--negative-timeout excludes --cache never: the guest caches no names");
+    }
+    if cli.share.events == Events::Always || cli.share.notification_queue {
+        return Some(
+            "--negative-timeout excludes --events and --notification-queue: a new name is not announced to a guest \
+             that has cached that it does not exist",
+        );
+    }
+    if cli.cache.coherence_group.is_some() {
+        return Some("--negative-timeout excludes --coherence-group: the version table says which names exist");
+    }
+    None
+}
+
 /// Returns why the session cannot go on elsewhere as it is to, with what else the share is to have.
 fn survival_obstacle(cli: &Cli) -> Option<String> {
     let (option, way) = match (cli.socket.resilient, cli.socket.upgradable) {
@@ -225,6 +248,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
     let hidden = hidden(&cli.share);
     let is_in_group = cli.cache.coherence_group.is_some();
     let has_layer = cli.share.overlay.is_some();
+    let has_no_events = cli.cache.writeback || has_layer || cli.cache.negative_timeout > 0;
     Options {
         share: ShareOptions {
             path: share_path,
@@ -234,7 +258,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             is_upper_layer: cli.share.upper_layer,
             quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
-            events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
+            events: if has_no_events { Events::Never } else { cli.share.events },
             notification_queue: cli.share.notification_queue,
             events_validity: Duration::from_secs(cli.share.events_validity.into()),
             hidden,
@@ -247,6 +271,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             coherence_group: cli.cache.coherence_group,
             // Attributes that the guest must not cache are not worth fetching.
             readdirplus: !cli.cache.no_readdirplus && cli.cache.cache != CachePolicy::Never,
+            negative_timeout: Duration::from_secs(cli.cache.negative_timeout.into()),
         },
         attributes: AttributeOptions {
             xattr: attributes.xattr || implies_xattr,

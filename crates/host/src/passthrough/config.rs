@@ -12,7 +12,7 @@ pub struct Config {
     pub cache: CachePolicy,
     /// How long the guest may cache that a name is absent; 0 disables it. Off by default, since a program that waits
     /// for a file to appear would not see it.
-    pub absent_names: Duration,
+    pub negative_timeout: Duration,
     /// Lets the guest collect writes in its page cache.
     pub writeback: bool,
     /// Allows shared mappings of files that the guest may not cache.
@@ -143,7 +143,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             cache: CachePolicy::Auto,
-            absent_names: Duration::ZERO,
+            negative_timeout: Duration::ZERO,
             writeback: false,
             allow_mmap: false,
             allow_direct_io: false,

@@ -1,5 +1,6 @@
 //! Shares mounted on this machine: the kernel's own client over real daemons.
 
+mod absent_names;
 mod coherence;
 #[path = "../../../user/tests/common/mod.rs"]
 mod common;

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Returns how many requests of these operations the daemon with this metrics socket has served.
-fn served(metrics: &Path, operations: &[&str]) -> u64 {
+pub(crate) fn served(metrics: &Path, operations: &[&str]) -> u64 {
     let report = transom_vm::metrics::read(metrics).unwrap();
     let counted = report.operations.iter().filter(|it| operations.contains(&it.operation.as_str()));
     counted.map(|it| it.count).sum()

@@ -33,7 +33,7 @@ impl Serve<Lookup> for Passthrough {
         let (parent, name) = (call.nodeid, call.name);
         let dir = self.inodes.get(parent)?;
         match self.entry_of(parent, &dir, name.as_bytes(), call.ctx.blocking, &mut Stopwatch::default()) {
-            Err(Errno::NOENT) if !self.config.absent_names.is_zero() => Ok(self.absent()),
+            Err(Errno::NOENT) if !self.config.negative_timeout.is_zero() => Ok(self.absent()),
             outcome => outcome,
         }
     }
@@ -212,7 +212,7 @@ impl Passthrough {
 
     /// Returns the entry for an absent name, with the time for which the guest may cache it.
     fn absent(&self) -> EntryOut {
-        let (entry_valid, entry_valid_nsec) = seconds(self.config.absent_names);
+        let (entry_valid, entry_valid_nsec) = seconds(self.config.negative_timeout);
         EntryOut { entry_valid: entry_valid.into(), entry_valid_nsec: entry_valid_nsec.into(), ..EntryOut::default() }
     }
 }

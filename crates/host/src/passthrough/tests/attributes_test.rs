@@ -141,8 +141,8 @@ fn validity_follows_the_cache_policy() {
         assert_eq!(guest.lookup(ROOT, "absent").err(), Some(Errno::NOENT));
     }
     let dir = tempfile::tempdir().unwrap();
-    let absent_names = std::time::Duration::from_millis(1500);
-    let guest = Guest::new(dir.path(), Config { absent_names, ..Config::default() });
+    let negative_timeout = std::time::Duration::from_millis(1500);
+    let guest = Guest::new(dir.path(), Config { negative_timeout, ..Config::default() });
     let absent = guest.lookup(ROOT, "absent").unwrap();
     assert_eq!((absent.nodeid.get(), absent.entry_valid.get(), absent.entry_valid_nsec.get()), (0, 1, 500_000_000));
 }
