@@ -198,7 +198,7 @@ pub(crate) struct ShareArgs {
     ///
     /// The agent replays them, so that the guest sees them at once and inotify reports them. If the daemon is started
     /// as root (CAP_SYS_ADMIN), it observes the whole file system, otherwise each directory that the guest knows.
-    /// Excludes --writeback.
+    /// Excludes --writeback and --negative-timeout.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "never", default_missing_value = "always")]
     pub(crate) events: Events,
@@ -276,8 +276,9 @@ pub(crate) struct CacheArgs {
     /// How long the guest may cache that a name does not exist, in seconds; 0 for not at all
     ///
     /// Saves requests where programs look for a file in many directories, as compilers, interpreters and shells do. A
-    /// file that somebody else creates can stay unseen in the guest for that time. Excludes --events,
-    /// --notification-queue and --coherence-group, which announce no new names.
+    /// file that somebody else creates can stay unseen in the guest for that time, and so can a name that the guest
+    /// itself has created under another spelling, on a file system that ignores case. Excludes --cache never, and
+    /// --events, --notification-queue and --coherence-group, with which the guest sees new names at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=86400))]
     pub(crate) negative_timeout: u32,

@@ -210,12 +210,13 @@ fn an_overlay_is_refused_with_what_excludes_it() {
 #[test]
 fn a_negative_timeout_is_refused_with_what_excludes_it() {
     assert_eq!(serve(BASE).cache.negative_timeout, Duration::ZERO);
-    let options = serve(&format!("{BASE} --negative-timeout 60 --events=auto"));
+    let options = serve(&format!("{BASE} --negative-timeout 60"));
     assert_eq!(options.cache.negative_timeout, Duration::from_secs(60));
-    assert_eq!(options.share.events, Events::Never);
     for (others, named) in [
         ("--cache never", "--cache never"),
+        ("-o cache=none", "--cache never"),
         ("--events", "--events"),
+        ("--events=auto", "--events"),
         ("--notification-queue --tag t", "--notification-queue"),
         ("--coherence-group g", "--coherence-group"),
     ] {

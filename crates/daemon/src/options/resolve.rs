@@ -173,7 +173,7 @@ fn quota_obstacle(cli: &Cli) -> Option<&'static str> {
     None
 }
 
-/// Returns why the guest cannot cache that names do not exist, if it is to.
+/// Returns why `--negative-timeout` cannot be used, if it is.
 fn negative_timeout_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.cache.negative_timeout == 0 {
         return None;
@@ -181,14 +181,11 @@ fn negative_timeout_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.cache.cache == CachePolicy::Never {
         return Some("--negative-timeout excludes --cache never: the guest caches no names");
     }
-    if cli.share.events == Events::Always || cli.share.notification_queue {
+    if cli.share.events != Events::Never || cli.share.notification_queue || cli.cache.coherence_group.is_some() {
         return Some(
-            "--negative-timeout excludes --events and --notification-queue: a new name is not announced to a guest \
-             that has cached that it does not exist",
+            "--negative-timeout excludes --events, --notification-queue and --coherence-group: with these the guest \
+             sees new names at once",
         );
-    }
-    if cli.cache.coherence_group.is_some() {
-        return Some("--negative-timeout excludes --coherence-group: the version table says which names exist");
     }
     None
 }
@@ -248,7 +245,6 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
     let hidden = hidden(&cli.share);
     let is_in_group = cli.cache.coherence_group.is_some();
     let has_layer = cli.share.overlay.is_some();
-    let has_no_events = cli.cache.writeback || has_layer || cli.cache.negative_timeout > 0;
     Options {
         share: ShareOptions {
             path: share_path,
@@ -258,7 +254,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             is_upper_layer: cli.share.upper_layer,
             quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
-            events: if has_no_events { Events::Never } else { cli.share.events },
+            events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
             notification_queue: cli.share.notification_queue,
             events_validity: Duration::from_secs(cli.share.events_validity.into()),
             hidden,

@@ -20,7 +20,7 @@ use crate::{
         ops::open::open_out,
     },
     server::{BlockingMode, Call, Context, Serve},
-    sysfd::path,
+    sysfd::{path, stat},
 };
 
 /// How often a name may appear and vanish during one request before the guest is told to look it up again.
@@ -95,6 +95,12 @@ impl Passthrough {
                 return Err(Errno::STALE);
             }
             match self.open_for(ctx, nodeid, flags, arg.open_flags.get()) {
+                Ok(fd) if flags.contains(OFlags::TRUNC) => {
+                    // Linux takes the size from the reply.
+                    let attr = stat::statx(&fd, AtFlags::empty(), stat::IDENTITY).map(|stat| self.attr(&fd, &stat));
+                    let attr = attr.inspect_err(|_| self.forget(nodeid, 1))?;
+                    return Ok((EntryOut { attr, ..entry }, fd));
+                }
                 Ok(fd) => return Ok((entry, fd)),
                 Err(errno) => {
                     self.forget(nodeid, 1);

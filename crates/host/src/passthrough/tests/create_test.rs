@@ -36,7 +36,8 @@ fn create_makes_a_file_or_opens_the_one_that_is_there() {
         let (again, open) = guest.create(ROOT, "new", OFlags::RDWR).unwrap();
         assert_eq!((node(&again), again.attr.size.get()), (node(&entry), 7));
         assert_eq!(guest.read(open.fh.into(), 0, 10).unwrap(), b"content");
-        guest.create(ROOT, "new", OFlags::RDWR | OFlags::TRUNC).unwrap();
+        let (again, _) = guest.create(ROOT, "new", OFlags::RDWR | OFlags::TRUNC).unwrap();
+        assert_eq!((node(&again), again.attr.size.get()), (node(&entry), 0));
         assert_eq!(fs::read(dir.join("new")).unwrap(), b"");
         assert_eq!(guest.create(NodeId(9), "x", OFlags::RDWR).err(), Some(Errno::STALE));
     });
