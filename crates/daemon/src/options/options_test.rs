@@ -186,25 +186,34 @@ fn changes_of_capabilities_keep_their_order() {
     assert_eq!(flat, [(true, CAP_DAC_READ_SEARCH), (false, CAP_MKNOD), (true, CAP_SYS_ADMIN)]);
 }
 
+/// Asserts that `option` is refused with each of the other options, by an error that has the text beside it.
+#[track_caller]
+fn excludes(option: &str, others: &[(&str, &str)]) {
+    for (other, text) in others {
+        let error = refused(&format!("{BASE} {option} {other}"));
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{other}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}
+
 #[test]
 fn an_overlay_is_refused_with_what_excludes_it() {
     let options = serve(&format!("{BASE} --overlay /layers"));
     assert_eq!(options.share.layer, Some(PathBuf::from("/layers")));
     assert_eq!(serve(&format!("{BASE} --overlay /layers --events=auto")).share.events, Events::Never);
-    for (others, named) in [
-        ("--sandbox none", "--sandbox namespace"),
-        ("--sandbox chroot", "--sandbox namespace"),
-        ("--readonly", "--readonly"),
-        ("--events", "--events"),
-        ("--notification-queue --tag t", "--notification-queue"),
-        ("--coherence-group g", "--coherence-group"),
-        ("--host-changes prefer", "--host-changes"),
-        ("--upgradable", "--upgradable"),
-    ] {
-        let error = refused(&format!("{BASE} --overlay /layers {others}"));
-        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
-        assert!(error.to_string().contains(named), "{error}");
-    }
+    excludes(
+        "--overlay /layers",
+        &[
+            ("--sandbox none", "--sandbox namespace"),
+            ("--sandbox chroot", "--sandbox namespace"),
+            ("--readonly", "--readonly"),
+            ("--events", "--events"),
+            ("--notification-queue --tag t", "--notification-queue"),
+            ("--coherence-group g", "--coherence-group"),
+            ("--host-changes prefer", "--host-changes"),
+            ("--upgradable", "--upgradable"),
+        ],
+    );
 }
 
 #[test]
@@ -212,18 +221,17 @@ fn a_negative_timeout_is_refused_with_what_excludes_it() {
     assert_eq!(serve(BASE).cache.negative_timeout, Duration::ZERO);
     let options = serve(&format!("{BASE} --negative-timeout 60"));
     assert_eq!(options.cache.negative_timeout, Duration::from_secs(60));
-    for (others, named) in [
+    let others = [
         ("--cache never", "--cache never"),
         ("-o cache=none", "--cache never"),
         ("--events", "--events"),
         ("--events=auto", "--events"),
         ("--notification-queue --tag t", "--notification-queue"),
         ("--coherence-group g", "--coherence-group"),
-    ] {
-        let error = refused(&format!("{BASE} --negative-timeout 1 {others}"));
-        assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{others}");
-        assert!(error.to_string().contains(named), "{error}");
-        serve(&format!("{BASE} --negative-timeout 0 {others}"));
+    ];
+    excludes("--negative-timeout 1", &others);
+    for (other, _) in others {
+        serve(&format!("{BASE} --negative-timeout 0 {other}"));
     }
     assert_eq!(refused(&format!("{BASE} --negative-timeout 86401")).kind(), ErrorKind::ValueValidation);
 }
