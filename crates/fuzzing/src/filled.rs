@@ -3,7 +3,7 @@
 /// Bytes that are compared at once.
 const BLOCK_LEN: usize = 4096;
 
-/// Returns whether every byte is `VALUE`. Compares blocks, because a fuzzer's build records each comparison that it
+/// Returns whether every byte is `VALUE`. Compares blocks, because a fuzzer's build counts each branch that it
 /// sees, and these tell it nothing.
 pub(crate) fn is_filled<const VALUE: u8>(bytes: &[u8]) -> bool {
     let block = const { &[VALUE; BLOCK_LEN] };
