@@ -40,6 +40,7 @@ mod spec;
 mod streams;
 mod terminal;
 pub mod tools;
+mod tsc;
 pub mod uml;
 mod vmm;
 

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::{
     Boot, Channels, Error, GuestChannels, Kernel, Result, SharePoint, Started, Supervised, Vmm, kernel, kvm,
-    snapshot::Ends, tools::Program,
+    snapshot::Ends, tools::Program, tsc,
 };
 
 /// How the guest's instructions are run.
@@ -164,7 +164,7 @@ impl Qemu {
         if !snapshot.is_some_and(Ends::is_resumed) {
             command.arg("-initrd").arg(boot.initramfs);
         }
-        command.arg("-append").arg(kernel_line(boot));
+        command.arg("-append").arg(self.kernel_line(boot));
         command.arg("-serial").arg(joined("file:", boot.console));
 
         command.args(["-device", "virtio-serial-pci,id=serial"]);
@@ -253,6 +253,20 @@ impl Qemu {
             _ => boot.cpus.to_string(),
         }
     }
+
+    /// Returns the kernel's command line.
+    fn kernel_line(&self, boot: &Boot<'_>) -> OsString {
+        let mut line = OsString::from(KERNEL_ARGS);
+        // KVM tells the guest the rate itself.
+        if let (Accelerator::Tcg, Some(khz)) = (self.accelerator, tsc::rate_khz()) {
+            line.push(format!(" tsc_early_khz={khz}"));
+        }
+        for word in boot.kernel_args {
+            line.push(" ");
+            line.push(word);
+        }
+        line
+    }
 }
 
 /// Returns the device of a share. A share with a window or a version table needs QEMU's generic device, which takes
@@ -274,16 +288,6 @@ fn scratch_arguments(disk: &File) -> [String; 6] {
     let raw = format!("driver=raw,node-name={SCRATCH},file=scratch-file,cache.no-flush=on,discard=unmap");
     let fd = format!("fd={},set=1", disk.as_raw_fd());
     ["-add-fd".into(), fd, "-blockdev".into(), file.into(), "-blockdev".into(), raw]
-}
-
-/// Returns the kernel's command line.
-fn kernel_line(boot: &Boot<'_>) -> OsString {
-    let mut line = OsString::from(KERNEL_ARGS);
-    for word in boot.kernel_args {
-        line.push(" ");
-        line.push(word);
-    }
-    line
 }
 
 /// Returns an option's value that ends in a path, with commas doubled, as QEMU requires within a value.
