@@ -183,8 +183,7 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(if run.sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One more than there are processors, because guests wait for a part of their time; as many as memory is likely to
-/// hold.
+/// One more than there are processors, because guests wait for a part of their time, but at most four, for memory.
 fn default_jobs() -> NonZero<usize> {
     const MOST: NonZero<usize> = NonZero::new(4).expect("4 is not 0");
     thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN).saturating_add(1).min(MOST)

@@ -106,8 +106,8 @@ impl Scenario {
     }
 }
 
-/// All scenarios, in the order of running: the list of cases in emulated guests takes longest and begins first, so that
-/// nothing long is left for the end.
+/// All scenarios, in the order of running. Of those of `make test`, the list of cases in emulated guests takes longest:
+/// it begins first, so that nothing long is left for the end.
 pub(crate) fn all() -> Vec<Scenario> {
     let mut all = without_window();
     all.extend(with_window());

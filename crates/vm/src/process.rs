@@ -1,7 +1,7 @@
 //! Child processes that die with this one: the VMM and the daemons.
 //!
-//! [`Supervised`] kills its process and that process's group when it is dropped. If this process is killed, the kernel
-//! kills the child (`PR_SET_PDEATHSIG`). [`child_setup`] has the only unsafe call.
+//! [`Supervised`] kills its process and that process's group when it is dropped, and waits until they are gone. If this
+//! process is killed, the kernel kills the child (`PR_SET_PDEATHSIG`). [`child_setup`] has the only unsafe call.
 
 use std::{
     env,
@@ -16,6 +16,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    pipe::{PipeFlags, pipe_with},
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
 
@@ -23,11 +24,17 @@ use crate::{Error, Result};
 
 mod child_setup;
 
+/// How long the end of a process's descendants is waited for. The kernel takes some milliseconds to free the memory of
+/// a killed process; what takes seconds is not of the group.
+const DESCENDANTS_MAX: Duration = Duration::from_secs(5);
+
 /// A child process that never outlives its owner.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
     pidfd: OwnedFd,
+    /// The reading end of a pipe: the process and its descendants have the other end.
+    descendants: OwnedFd,
     status: Option<ExitStatus>,
 }
 
@@ -40,13 +47,15 @@ impl Supervised {
     /// # Errors
     ///
     /// Returns an error if the program cannot be started.
-    pub fn spawn(mut command: Command, inherited: Vec<OwnedFd>) -> Result<Self> {
+    pub fn spawn(mut command: Command, mut inherited: Vec<OwnedFd>) -> Result<Self> {
+        let (descendants, held) = pipe_with(PipeFlags::CLOEXEC).map_err(Error::io("cannot create a pipe"))?;
+        inherited.push(held);
         command.process_group(0);
         child_setup::arrange(&mut command, inherited);
         let child = command.spawn().map_err(Error::io(format!("cannot start {:?}", command.get_program())))?;
         let pidfd = pidfd_open(pid(&child), PidfdFlags::empty())
             .map_err(Error::io(format!("cannot watch {:?}", command.get_program())))?;
-        Ok(Self { child, pidfd, status: None })
+        Ok(Self { child, pidfd, descendants, status: None })
     }
 
     /// Returns the process id.
@@ -72,9 +81,7 @@ impl Supervised {
         let deadline = Instant::now() + limit;
         while self.ended().is_none() {
             let left = deadline.checked_duration_since(Instant::now())?;
-            let mut ends = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            // Interrupted by a signal, it is asked again.
-            let _ = poll(&mut ends, Timespec::try_from(left).ok().as_ref());
+            wait_for(&self.pidfd, PollFlags::IN, left);
         }
         self.status
     }
@@ -95,11 +102,18 @@ impl Supervised {
         Ok(status)
     }
 
-    /// Kills the process and its group, and waits for the process.
+    /// Kills the process and its group, and waits for them, so that nothing of them uses a file any more.
     pub fn kill(&mut self) {
         self.send_kill();
         if self.status.is_none() {
             self.status = self.child.wait().ok();
+        }
+        // The kernel closes the pipe's other end after it has freed the memory.
+        let deadline = Instant::now() + DESCENDANTS_MAX;
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            if wait_for(&self.descendants, PollFlags::empty(), left) {
+                break;
+            }
         }
     }
 
@@ -126,6 +140,36 @@ pub(crate) fn is_found(program: &OsStr) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
+/// Waits until the descriptor has one of these events or its other end is closed, and returns whether it has. Returns
+/// earlier if a signal comes, and after `limit`.
+fn wait_for(fd: &OwnedFd, events: PollFlags, limit: Duration) -> bool {
+    let mut fds = [PollFd::new(fd, events)];
+    poll(&mut fds, Timespec::try_from(limit).ok().as_ref()).is_ok_and(|count| count > 0)
+}
+
 fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    #[test]
+    fn descendants_have_ended_when_a_killed_process_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ended");
+        let mut command = Command::new("sh");
+        // Of another group, as a process that takes a while to die.
+        command.args(["-c", r#"setsid sh -c 'echo begun; sleep 0.3; : >"$0"' "$0" & wait"#]).arg(&file);
+        command.stdout(std::process::Stdio::piped());
+        let mut process = Supervised::spawn(command, Vec::new()).unwrap();
+        let mut line = String::new();
+        BufReader::new(process.take_output().0.unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "begun\n");
+        process.kill();
+        assert!(file.exists());
+    }
 }

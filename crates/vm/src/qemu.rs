@@ -164,7 +164,7 @@ impl Qemu {
         if !snapshot.is_some_and(Ends::is_resumed) {
             command.arg("-initrd").arg(boot.initramfs);
         }
-        command.arg("-append").arg(self.kernel_line(boot));
+        command.arg("-append").arg(self.kernel_line(boot, snapshot.is_some_and(Ends::is_resumed)));
         command.arg("-serial").arg(joined("file:", boot.console));
 
         command.args(["-device", "virtio-serial-pci,id=serial"]);
@@ -254,11 +254,12 @@ impl Qemu {
         }
     }
 
-    /// Returns the kernel's command line.
-    fn kernel_line(&self, boot: &Boot<'_>) -> OsString {
+    /// Returns the kernel's command line, which a machine that is resumed does not read again.
+    fn kernel_line(&self, boot: &Boot<'_>, is_resumed: bool) -> OsString {
         let mut line = OsString::from(KERNEL_ARGS);
         // KVM tells the guest the rate itself.
-        if let (Accelerator::Tcg, Some(khz)) = (self.accelerator, tsc::rate_khz()) {
+        let is_told = self.accelerator == Accelerator::Tcg && !is_resumed;
+        if let Some(khz) = is_told.then(tsc::rate_khz).flatten() {
             line.push(format!(" tsc_early_khz={khz}"));
         }
         for word in boot.kernel_args {

@@ -21,12 +21,14 @@ fn measure() -> Option<u32> {
         time::{Duration, Instant},
     };
 
-    /// An error of 100 ns, which a look at both takes at most, is 20 millionths of this.
+    /// A look at both takes about 100 ns, or some microseconds where Linux itself reads another clock: an error of a
+    /// thousandth at most. Linux corrects what is less than a hundredth.
     const BETWEEN: Duration = Duration::from_millis(5);
-    /// One of these looks is not interrupted.
+    /// Few enough to take no time, and enough that one of them is not interrupted.
     const LOOKS: usize = 16;
 
-    // SAFETY: the instruction reads a register. Every x86_64 processor has it, and Linux lets programs use it.
+    // SAFETY: RDTSC has no operands and touches no memory. It could only fault where CR4.TSD is set, which Linux does
+    // for processes that asked for it by PR_SET_TSC; nothing in this program does.
     let ticks = || unsafe { _rdtsc() };
     // The counter and the clock at one moment.
     let look = || {
