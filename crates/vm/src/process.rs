@@ -16,6 +16,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
 };
@@ -24,8 +25,8 @@ use crate::{Error, Result};
 
 mod child_setup;
 
-/// How long the end of a process's descendants is waited for. The kernel takes some milliseconds to free the memory of
-/// a killed process; what takes seconds is not of the group.
+/// How long the end of a killed process's descendants is waited for. The kernel takes some milliseconds to free their
+/// memory; one that takes seconds has left the group or waits for a disk.
 const DESCENDANTS_MAX: Duration = Duration::from_secs(5);
 
 /// A child process that never outlives its owner.
@@ -102,12 +103,14 @@ impl Supervised {
         Ok(status)
     }
 
-    /// Kills the process and its group, and waits for them, so that nothing of them uses a file any more.
+    /// Kills the process and its group, if the process has not ended, and waits for them, so that nothing of them uses
+    /// a file any more.
     pub fn kill(&mut self) {
-        self.send_kill();
-        if self.status.is_none() {
-            self.status = self.child.wait().ok();
+        if self.status.is_some() {
+            return;
         }
+        self.send_kill();
+        self.status = self.child.wait().ok();
         // The kernel closes the pipe's other end after it has freed the memory.
         let deadline = Instant::now() + DESCENDANTS_MAX;
         while let Some(left) = deadline.checked_duration_since(Instant::now()) {
@@ -140,11 +143,14 @@ pub(crate) fn is_found(program: &OsStr) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// Waits until the descriptor has one of these events or its other end is closed, and returns whether it has. Returns
-/// earlier if a signal comes, and after `limit`.
+/// Waits until the descriptor has one of these events or its other end is closed. Returns false if a signal comes
+/// earlier, and after `limit`.
 fn wait_for(fd: &OwnedFd, events: PollFlags, limit: Duration) -> bool {
     let mut fds = [PollFd::new(fd, events)];
-    poll(&mut fds, Timespec::try_from(limit).ok().as_ref()).is_ok_and(|count| count > 0)
+    match poll(&mut fds, Timespec::try_from(limit).ok().as_ref()) {
+        Ok(count) => count > 0,
+        Err(error) => error != Errno::INTR,
+    }
 }
 
 fn pid(child: &Child) -> Pid {
@@ -162,7 +168,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ended");
         let mut command = Command::new("sh");
-        // Of another group, as a process that takes a while to die.
+        // In another group, so that the signal misses it: it stands for one that dies slowly.
         command.args(["-c", r#"setsid sh -c 'echo begun; sleep 0.3; : >"$0"' "$0" & wait"#]).arg(&file);
         command.stdout(std::process::Stdio::piped());
         let mut process = Supervised::spawn(command, Vec::new()).unwrap();
