@@ -1,6 +1,6 @@
 //! Child processes that die with this one: the VMM and the daemons.
 //!
-//! [`Supervised`] kills its process and that process's group when it is dropped, and waits until they are gone. If this
+//! [`Supervised`] kills its process and that process's group when it is dropped, and waits for their end. If this
 //! process is killed, the kernel kills the child (`PR_SET_PDEATHSIG`). [`child_setup`] has the only unsafe call.
 
 use std::{
@@ -104,7 +104,7 @@ impl Supervised {
     }
 
     /// Kills the process and its group, if the process has not ended, and waits for them, so that nothing of them uses
-    /// a file any more.
+    /// a file any more. Members of the group are waited for at most [`DESCENDANTS_MAX`].
     pub fn kill(&mut self) {
         if self.status.is_some() {
             return;

@@ -22,7 +22,7 @@ fn measure() -> Option<u32> {
     };
 
     /// A look at both takes about 100 ns, or some microseconds where Linux itself reads another clock: an error of a
-    /// thousandth at most. Linux corrects what is less than a hundredth.
+    /// thousandth at most. Linux corrects a rate that is wrong by less than a hundredth.
     const BETWEEN: Duration = Duration::from_millis(5);
     /// Few enough to take no time, and enough that one of them is not interrupted.
     const LOOKS: usize = 16;
