@@ -11,7 +11,7 @@ use std::{
 
 pub use c_daemon::c_virtiofsd;
 
-use crate::packages::{Cache, Closure, Error, Freshness, Packages, Prefix, Request, Result};
+use crate::packages::{Cache, Closure, Error, Freshness, Packages, Prefix, Report, Request, Result};
 
 /// The version to compare with.
 const VERSION: &str = "1.14.0";
@@ -48,19 +48,28 @@ pub fn virtiofsd(packages: &Packages<'_>, build: Build) -> Result<PathBuf> {
         return Ok(found);
     }
     let _lock = cache.lock("peer", packages.report())?;
-    if let Some(found) = existing(cache, build) {
-        return Ok(found);
-    }
-    if build == Build::Packaged {
-        fetch(packages)?;
-        if let Some(found) = existing(cache, build) {
+    let fetched = || fetch(packages.report(), |suite| fetch_from(packages, suite));
+    let built = || {
+        let libraries = missing_libraries(packages)?;
+        packages.report().say(&format!("building virtiofsd {VERSION} (only once)"));
+        install(cache, libraries.as_ref())
+    };
+    let ways: &[&dyn Fn() -> Result<()>] = match build {
+        Build::Packaged => &[&fetched, &built],
+        Build::Release => &[&built],
+    };
+    obtain(&|| existing(cache, build), ways)
+}
+
+/// Goes the ways to get virtiofsd, in order, until `find` finds it. One that leads nowhere is no error.
+fn obtain(find: &dyn Fn() -> Option<PathBuf>, ways: &[&dyn Fn() -> Result<()>]) -> Result<PathBuf> {
+    for way in ways {
+        if let Some(found) = find() {
             return Ok(found);
         }
+        way()?;
     }
-    let libraries = missing_libraries(packages)?;
-    packages.report().say(&format!("building virtiofsd {VERSION} (only once)"));
-    install(cache, libraries.as_ref())?;
-    existing(cache, build).ok_or_else(|| Error::Unexpected(format!("the build did not produce virtiofsd {VERSION}")))
+    find().ok_or_else(|| Error::Unexpected(format!("the build did not produce virtiofsd {VERSION}")))
 }
 
 /// Returns the path of virtiofsd, if it is installed or in the cache.
@@ -97,14 +106,15 @@ fn says(path: &Path, is_wanted: impl FnOnce(&str) -> bool) -> bool {
     output.is_ok_and(|output| is_wanted(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Fetches the package of the first release that has this version. Reports why one of them fails, and goes on.
-fn fetch(packages: &Packages<'_>) -> Result<()> {
+/// Fetches the package of the first release for which `fetch_from` returns that it has this version. Reports why one of
+/// them fails, and goes on.
+fn fetch(report: &dyn Report, fetch_from: impl Fn(&'static str) -> Result<bool>) -> Result<()> {
     for suite in SUITES {
-        match fetch_from(packages, suite) {
+        match fetch_from(suite) {
             Ok(true) => break,
             Ok(false) | Err(Error::NoSuite { .. }) => {}
             Err(full @ Error::DiskFull { .. }) => return Err(full),
-            Err(error) => packages.report().say(&format!("no virtiofsd from {suite}: {error}")),
+            Err(error) => report.say(&format!("no virtiofsd from {suite}: {error}")),
         }
     }
     Ok(())
@@ -194,7 +204,10 @@ fn is_a_setting_of_the_user(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
     use super::*;
+    use crate::packages::Quiet;
 
     #[test]
     fn settings_of_the_user_pass_and_those_of_a_build_do_not() {
@@ -216,6 +229,38 @@ mod tests {
         let (last, others) =
             of(Build::Packaged).split_last().map(|(last, others)| (last.clone(), others.to_vec())).unwrap();
         assert_eq!((is_packaged(&last), others), (true, of(Build::Release)));
+    }
+
+    #[test]
+    fn a_package_that_cannot_be_had_or_does_not_run_is_followed_by_a_build() {
+        let count = Cell::new(0);
+        let found_after = |ways: u32| {
+            count.set(0);
+            let way = || {
+                count.set(count.get() + 1);
+                Ok(())
+            };
+            let found = obtain(&|| (count.get() >= ways).then(|| PathBuf::from("/found")), &[&way, &way]);
+            (found.is_ok(), count.get())
+        };
+        assert_eq!([0, 1, 2, 3].map(found_after), [(true, 0), (true, 1), (true, 2), (false, 2)]);
+    }
+
+    #[test]
+    fn a_release_without_the_package_is_followed_by_the_next_but_a_full_disk_ends_it() {
+        let asked = |outcome: fn() -> Result<bool>| {
+            let suites = RefCell::new(Vec::new());
+            let fetched = fetch(&Quiet, |suite| {
+                suites.borrow_mut().push(suite);
+                outcome()
+            });
+            (suites.into_inner().len(), fetched.is_ok())
+        };
+        assert_eq!(asked(|| Ok(true)), (1, true));
+        assert_eq!(asked(|| Ok(false)), (SUITES.len(), true));
+        assert_eq!(asked(|| Err(Error::NoSuite { suite: String::new(), output: String::new() })), (SUITES.len(), true));
+        assert_eq!(asked(|| Err(Error::Network { output: String::new() })), (SUITES.len(), true));
+        assert_eq!(asked(|| Err(Error::DiskFull { dir: PathBuf::new(), output: String::new() })), (1, false));
     }
 
     #[test]

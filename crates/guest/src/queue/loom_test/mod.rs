@@ -251,6 +251,25 @@ fn a_call_gets_the_slot_of_a_started_message_that_nobody_finishes() {
     });
 }
 
+/// The call may wait for room while a message that has not started yet holds the only slot, and so may not lead.
+#[test]
+fn a_call_that_waits_for_room_leads_once_all_messages_are_started() {
+    model(2, || {
+        let (queue, line) = queue(1, true);
+        let addresses = queue.addresses();
+        let device = thread::spawn(move || serve(&line, addresses, 2, true, |head| (head.into(), 5)));
+        let other = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || assert_eq!(call(&queue), Ok(5)))
+        };
+        let message = OwnedMessage { head: vec![1, 2], data: None, reply_head_len: 8, reply_data: None };
+        let ticket = queue.start(message).unwrap();
+        other.join().unwrap();
+        assert_eq!(queue.finish(ticket).unwrap().written, 5);
+        device.join().unwrap();
+    });
+}
+
 #[test]
 fn every_caller_of_a_device_that_lies_gets_an_error() {
     model(2, || {
