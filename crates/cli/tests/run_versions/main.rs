@@ -10,6 +10,7 @@ use std::{env, path::Path, process::Command, thread};
 
 use guest::{Guest, Place, Vmm};
 use looks::{Look, looks};
+use transom_metrics::families::DEFERRED;
 use transom_vm::{
     packages::{Cache, OnStderr},
     tools::Tools,
@@ -111,16 +112,18 @@ struct Asked {
     read: u64,
 }
 
-/// A guest, and what tells what it has asked.
-fn counted(place: &Place) -> (Guest, impl Fn() -> [u64; FETCHES.len()]) {
+/// A guest, and what tells what it has asked and which of its requests went to the daemon's pool.
+fn counted(place: &Place) -> (Guest, impl Fn() -> ([u64; FETCHES.len()], u64)) {
     let metrics = place.path("metrics");
     let option = format!("--daemon-arg=--metrics-socket={}", metrics.display());
     let guest = Guest::start(Vmm::Uml, place, &[&option]);
-    let fetched = move || {
+    let counts = move || {
         let report = transom_vm::metrics::read(&metrics).unwrap();
-        FETCHES.map(|name| report.operations.iter().find(|of| of.operation == name).map_or(0, |of| of.count))
+        let operation = |name| report.operations.iter().find(|of| of.operation == name).map_or(0, |of| of.count);
+        let deferred = report.counters.iter().find(|of| of.name == DEFERRED.name).unwrap().value;
+        (FETCHES.map(operation), deferred)
     };
-    (guest, fetched)
+    (guest, counts)
 }
 
 /// Runs a search for one stale answer in both guests at once.
@@ -174,21 +177,35 @@ fn search_in_a_guest() {
 }
 
 /// What a guest has cached survives its own changes: it fetches only what a change leaves unknown.
+///
+/// Two inodes share a slot of the table by chance, in one of some hundred guests, and then it fetches more: another
+/// table has another key.
 #[test]
 fn what_only_this_guest_changes_is_not_fetched_again() {
     if is_skipped(Vmm::Uml, "what_only_this_guest_changes") {
         return;
     }
+    let is_right = (0..3).any(|_| {
+        let wrong = fetched_after_own_changes();
+        wrong.iter().for_each(|line| println!("too much: {line}"));
+        wrong.is_empty()
+    });
+    assert!(is_right, "with three tables");
+}
+
+/// Changes something in a guest, and returns what of it was fetched without need.
+fn fetched_after_own_changes() -> Vec<String> {
     const ROUNDS: u64 = 20;
     let place = Place::new("");
-    let (mut guest, fetched) = counted(&place);
+    let (mut guest, counts) = counted(&place);
     let mut count = |what: &str, round: &dyn Fn(u64) -> String| {
         guest.ask(&round(0));
-        let before = fetched();
+        let (before, deferred) = counts();
         (1..=ROUNDS).for_each(|number| drop(guest.ask(&round(number))));
-        let asked: [u64; FETCHES.len()] = std::array::from_fn(|at| fetched()[at] - before[at]);
+        let (after, deferred_after) = counts();
+        let asked: [u64; FETCHES.len()] = std::array::from_fn(|at| after[at] - before[at]);
         let line: Vec<_> = FETCHES.iter().zip(asked).map(|(name, asked)| format!("{name} {asked}")).collect();
-        println!("{ROUNDS} times {what}: {}", line.join(", "));
+        println!("{ROUNDS} times {what}: {}; {} by the pool", line.join(", "), deferred_after - deferred);
         let of = |name| asked[FETCHES.iter().position(|fetch| *fetch == name).unwrap()];
         Asked { lookup: of("lookup"), getattr: of("getattr"), read: of("read") }
     };
@@ -205,13 +222,18 @@ fn what_only_this_guest_changes_is_not_fetched_again() {
     });
     let remove = count("remove beside others", &|round| format!("rm tree/new{round}; [ -e tree/file ]; [ -e held ]"));
     let none = Asked { lookup: 0, getattr: 0, read: 0 };
-    assert_eq!(write, none, "name, size and data");
     // The times of what was written are the server's.
-    assert_eq!(stat, Asked { lookup: 0, getattr: ROUNDS, read: 0 });
-    assert_eq!(chmod, none, "the reply has the attributes");
-    assert!(create.lookup <= ROUNDS && create.read == 0, "{create:?}: only the new name");
-    assert_eq!(rename.read, 0, "the data of what has another name");
-    assert_eq!((remove.lookup, remove.read), (0, 0), "other names");
+    let times = Asked { lookup: 0, getattr: ROUNDS, read: 0 };
+    let checks = [
+        ("name, size or data of what was written", write == none, write),
+        ("more than the times of what was written", stat == times, stat),
+        ("attributes that the reply to SETATTR has", chmod == none, chmod),
+        ("more than the new name", create.lookup <= ROUNDS && create.read == 0, create),
+        ("the data of what has another name", rename.read == 0, rename),
+        ("other names than the removed one", (remove.lookup, remove.read) == (0, 0), remove),
+    ];
+    let wrong = checks.into_iter().filter(|(_, is_right, _)| !is_right);
+    wrong.map(|(what, _, asked)| format!("{what}: {asked:?}")).collect()
 }
 
 #[test]
@@ -224,11 +246,11 @@ fn what_nobody_changes_is_fetched_once() {
     let look = "cat data tree/file; stat -c %a moded; ls dir; readlink sym; [ -e absent ] || echo none";
     // The second look still asks for the times of access that the first one changed.
     let shown = [guest.ask(look), guest.ask(look)];
-    let before = fetched();
+    let before = fetched().0;
     for _ in 0..20 {
         assert_eq!(guest.ask(look), shown[0]);
     }
-    assert_eq!(fetched(), before);
+    assert_eq!(fetched().0, before);
 }
 
 /// Guests with a table that nobody stamps: their daemons are in another group. Whatever is looked at is cached, and so

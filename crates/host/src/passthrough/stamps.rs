@@ -31,6 +31,10 @@ impl Passthrough {
         serve: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let Some(group) = self.group.as_ref().filter(|_| request.changes().next().is_some()) else { return serve() };
+        // The pool serves it as if it had not been tried: with one stamp, of which the reply tells.
+        if self.sends_write_away(request) {
+            return Err(Errno::AGAIN);
+        }
         // Until the stamp, nobody else of the group gives these names to other inodes.
         let turn = self.directories(group, request).map(|directories| group.take_turn(directories));
         let changes = self.changes(group, request);

@@ -9,6 +9,8 @@ use transom_wire::{
 };
 use zerocopy::{FromBytes, little_endian::U64};
 
+use super::BlockingMode;
+
 /// A request that the table says to change something, for [`FileSystem::changing`](super::FileSystem::changing).
 #[derive(Debug, Clone, Copy)]
 pub struct Changing<'a> {
@@ -20,6 +22,8 @@ pub struct Changing<'a> {
     pub args: &'a [u8],
     /// The names in the request, in their order.
     pub names: [Option<Name<'a>>; 2],
+    /// Whether it may block.
+    pub blocking: BlockingMode,
     /// Where to note how slots of the version table were raised, if the guest is to be told.
     pub own_changes: Option<&'a Cell<Trailer>>,
 }

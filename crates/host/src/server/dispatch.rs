@@ -107,9 +107,9 @@ impl<F: FileSystem> Server<F> {
         let mut value = if O::ROW.changes.is_empty() {
             self.fs.serve(call)?
         } else {
-            let (args, names) = (call.arg, O::Names::names(&call.name));
+            let (args, names, blocking) = (call.arg, O::Names::names(&call.name), call.ctx.blocking);
             let (nodeid, args, own_changes) = (call.nodeid, args.as_bytes(), trailer.as_ref());
-            let changing = Changing { row: O::ROW, nodeid, args, names, own_changes };
+            let changing = Changing { row: O::ROW, nodeid, args, names, blocking, own_changes };
             self.fs.changing(&changing, || self.fs.serve(call))?
         };
         if let Some(nodeid) = O::Reply::nodeid(&mut value) {

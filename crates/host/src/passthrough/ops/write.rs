@@ -4,7 +4,7 @@ use std::{os::fd::BorrowedFd, sync::atomic::Ordering::Relaxed};
 
 use rustix::{fs::OFlags, io::ReadWriteFlags};
 use transom_wire::{
-    Handle,
+    Handle, Opcode,
     operation::Write,
     ops::write::{WriteFlags, WriteOut},
 };
@@ -12,7 +12,7 @@ use transom_wire::{
 use crate::{
     Errno,
     passthrough::{Passthrough, handles::OpenFile},
-    server::{BlockingMode, Call, GuestSlice, Serve, total_len},
+    server::{BlockingMode, Call, Changing, GuestSlice, Serve, total_len},
     sysfd::vectored,
 };
 
@@ -43,6 +43,18 @@ impl Serve<Write> for Passthrough {
         self.journal_step("done");
         // A request has at most DATA_LEN_MAX bytes of data.
         Ok(WriteOut::new(written as u32))
+    }
+}
+
+impl Passthrough {
+    /// Returns whether the pool is to serve this WRITE, which has not changed anything yet. The gate counts it.
+    ///
+    /// Its file may be on another file system than the slow ones, one that says whether a write would wait. Then the
+    /// pool is not necessary, but not wrong either.
+    pub(in crate::passthrough) fn sends_write_away(&self, request: &Changing<'_>) -> bool {
+        request.row.opcode == Opcode::Write
+            && request.blocking == BlockingMode::MustNotBlock
+            && self.write_gate.sends_away()
     }
 }
 

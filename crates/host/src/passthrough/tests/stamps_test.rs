@@ -302,6 +302,20 @@ fn a_request_that_cannot_have_changed_anything_stamps_nothing() {
 }
 
 #[test]
+fn a_write_that_goes_to_the_pool_untried_is_stamped_once_like_any_other() {
+    let setting = setting();
+    let fh = setting.open("f");
+    let stamps = || {
+        let before = setting.peer.now().clock.get();
+        assert_eq!(setting.guest.write(fh, 0, b"x"), Ok(1));
+        setting.peer.now().clock.get() - before
+    };
+    let of_a_worker = stamps();
+    setting.guest.fs().write_gate.close();
+    assert_eq!(stamps(), of_a_worker);
+}
+
+#[test]
 fn what_an_open_file_leads_to_is_stamped_whatever_inode_the_guest_names() {
     let setting = setting();
     let (fh, f, other) = (setting.open("f"), setting.node("f"), setting.node("e/c"));
