@@ -21,6 +21,10 @@ pub const PASSTHROUGH: &str = include_str!("../data/passthrough.allow");
 pub const MINIMAL_ROOT: &str = include_str!("../data/minimal-root.allow");
 /// Rust virtiofsd as the daemon.
 pub const VIRTIOFSD: &str = include_str!("../data/virtiofsd.allow");
+/// Rust virtiofsd with a Linux 6.1 guest, in addition to [`VIRTIOFSD`] and [`LINUX_6_1`].
+pub const VIRTIOFSD_LINUX_6_1: &str = include_str!("../data/virtiofsd-linux-6.1.allow");
+/// Rust virtiofsd and writes that the guest's kernel collects, in addition to [`VIRTIOFSD`] and [`WRITEBACK`].
+pub const VIRTIOFSD_WRITEBACK: &str = include_str!("../data/virtiofsd-writeback.allow");
 
 /// Cases that are not split between two guests; see [`split`](crate::split).
 pub const SPLIT: &str = include_str!("../data/split.allow");

@@ -15,18 +15,22 @@ use crate::{
 
 /// The known differences of `scenario`.
 pub(crate) fn allowed(scenario: &Scenario) -> anyhow::Result<Vec<Allowed>> {
+    let (is_peer, is_6_1) = (scenario.daemon == Daemon::Virtiofsd, scenario.guest == Guest::Qemu("6.1"));
+    let collects_writes = scenario.options.contains(&"--writeback");
     let bypasses_cache = scenario.options.iter().any(|option| matches!(*option, "--cache=never" | "--cache=metadata"));
     let lists = [
         (true, known::LINUX_GUEST),
-        (scenario.guest == Guest::Qemu("6.1"), known::LINUX_6_1),
+        (is_6_1, known::LINUX_6_1),
         (bypasses_cache, known::DIRECT_IO),
-        (scenario.options.contains(&"--writeback"), known::WRITEBACK),
+        (collects_writes, known::WRITEBACK),
         (scenario.dax.is_some(), known::DAX),
         (scenario.guest == Guest::Passthrough, known::PASSTHROUGH),
         (scenario.guest == Guest::UmlOverlay(MountedBy::Guest), known::OVERLAY_GUEST),
         (scenario.job == Job::SplitCases, known::SPLIT),
         (scenario.job == Job::Pjdfstest, known::MINIMAL_ROOT),
-        (scenario.daemon == Daemon::Virtiofsd, known::VIRTIOFSD),
+        (is_peer, known::VIRTIOFSD),
+        (is_peer && is_6_1, known::VIRTIOFSD_LINUX_6_1),
+        (is_peer && collects_writes, known::VIRTIOFSD_WRITEBACK),
     ];
     let parsed: Result<Vec<_>, _> =
         lists.into_iter().filter(|(counts, _)| *counts).map(|(_, list)| compare::parse_allowed(list)).collect();

@@ -1,7 +1,6 @@
 //! Decides whether changes of the host are replayed in a guest.
 
 use std::{
-    ffi::OsString,
     path::{Path, PathBuf},
     thread,
 };
@@ -84,26 +83,8 @@ impl Wanted<'_> {
         if writable.peek().is_none() {
             return Some(NOT_WRITABLE.into());
         }
-        if shares.iter().any(|share| caches_absent_names(&share.daemon_args)) {
-            return Some("--negative-timeout excludes them".into());
-        }
         writable.find_map(|share| why_not(&share.host))
     }
-}
-
-/// Returns whether a daemon with these arguments lets the guest cache that names are absent, which excludes events.
-fn caches_absent_names(daemon_args: &[OsString]) -> bool {
-    const OPTION: &str = "--negative-timeout";
-    let mut words = daemon_args.iter().filter_map(|word| word.to_str());
-    let mut last = None;
-    while let Some(word) = words.next() {
-        match word.strip_prefix(OPTION) {
-            Some("") => last = words.next(),
-            Some(rest) => last = rest.strip_prefix('=').or(last),
-            None => {}
-        }
-    }
-    last.is_some_and(|seconds| seconds != "0")
 }
 
 /// Returns why changes in the file system of `path` cannot be observed.
@@ -155,25 +136,5 @@ mod tests {
         let gone = [Share { host: dir.path().join("gone"), ..Share::default() }];
         assert!(decide(When::Auto, &present, None, &gone).unwrap().is_err());
         assert!(decide(When::Never, &present, None, &shares).unwrap().is_err());
-    }
-
-    #[test]
-    fn a_daemon_that_lets_absent_names_be_cached_goes_without_events() {
-        let dir = tempfile::tempdir().unwrap();
-        let present = dir.path().join("present");
-        std::fs::write(&present, "").unwrap();
-        let with = |words: &[&str]| {
-            let daemon_args = words.iter().map(Into::into).collect();
-            [Share { host: dir.path().to_owned(), daemon_args, ..Share::default() }]
-        };
-        for words in [&["--negative-timeout=60"][..], &["--quota=1G", "--negative-timeout", "60"]] {
-            let reason = decide(When::Auto, &present, None, &with(words)).unwrap().unwrap_err();
-            assert_eq!(reason, "--negative-timeout excludes them", "{words:?}");
-            assert!(decide(When::Always, &present, None, &with(words)).unwrap().is_ok(), "the daemon refuses it");
-        }
-        for words in [&["--negative-timeout=0"][..], &["--negative-timeout", "0"], &["--quota=1G"], &[]] {
-            let decided = decide(When::Auto, &present, None, &with(words)).unwrap();
-            assert!(!decided.is_err_and(|reason| reason.contains("--negative-timeout")), "{words:?}");
-        }
     }
 }

@@ -1,14 +1,17 @@
 //! Guests that take one shell command after the other.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Write},
-    os::unix::fs::symlink,
+    os::unix::fs::{DirEntryExt as _, MetadataExt as _, symlink},
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::atomic::AtomicU64,
 };
 
 use tempfile::TempDir;
+use transom_versions::Reader;
 
 /// Well above the time of the longest test on a busy machine, so that only a run that hangs reaches it.
 const LIMIT_S: &str = "1200";
@@ -45,6 +48,24 @@ impl Place {
     /// A directory whose name needs care.
     fn group(&self) -> String {
         self.path("a group").display().to_string()
+    }
+
+    /// The inodes of the share and of what is in it, two levels deep.
+    pub(crate) fn inodes(&self) -> Vec<u64> {
+        let share = self.path("share");
+        let mut inodes = vec![fs::metadata(&share).unwrap().ino()];
+        for directory in [share.clone(), share.join("dir"), share.join("tree")] {
+            inodes.extend(fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().ino()));
+        }
+        inodes
+    }
+
+    /// The slots that inodes have in the group's version table.
+    pub(crate) fn slots(&self, inodes: &[u64]) -> BTreeSet<u32> {
+        let table = fs::read(self.path("a group/table")).unwrap();
+        let words = table.chunks_exact(8).map(|word| AtomicU64::new(u64::from_le_bytes(word.try_into().unwrap())));
+        let reader = Reader::new(words.collect::<Vec<_>>()).unwrap();
+        inodes.iter().map(|&inode| reader.slot(inode).number()).collect()
     }
 
     /// A path beside the share.

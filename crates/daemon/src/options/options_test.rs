@@ -225,11 +225,12 @@ fn a_negative_timeout_is_refused_with_what_excludes_it() {
         ("--cache never", "--cache never"),
         ("-o cache=none", "--cache never"),
         ("--events", "--events"),
-        ("--events=auto", "--events"),
         ("--notification-queue --tag t", "--notification-queue"),
         ("--coherence-group g", "--coherence-group"),
     ];
     excludes("--negative-timeout 1", &others);
+    assert_eq!(serve(&format!("{BASE} --negative-timeout 1 --events=auto")).share.events, Events::Never);
+    assert_eq!(serve(&format!("{BASE} --negative-timeout 0 --events=auto")).share.events, Events::Auto);
     for (other, _) in others {
         serve(&format!("{BASE} --negative-timeout 0 {other}"));
     }

@@ -181,7 +181,7 @@ fn negative_timeout_obstacle(cli: &Cli) -> Option<&'static str> {
     if cli.cache.cache == CachePolicy::Never {
         return Some("--negative-timeout excludes --cache never: the guest caches no names");
     }
-    if cli.share.events != Events::Never || cli.share.notification_queue || cli.cache.coherence_group.is_some() {
+    if cli.share.events == Events::Always || cli.share.notification_queue || cli.cache.coherence_group.is_some() {
         return Some(
             "--negative-timeout excludes --events, --notification-queue and --coherence-group: with these the guest \
              sees new names at once",
@@ -244,7 +244,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         || attributes.security_label != Negotiation::Never;
     let hidden = hidden(&cli.share);
     let is_in_group = cli.cache.coherence_group.is_some();
-    let has_layer = cli.share.overlay.is_some();
+    let excludes_events = cli.cache.writeback || cli.share.overlay.is_some() || cli.cache.negative_timeout != 0;
     Options {
         share: ShareOptions {
             path: share_path,
@@ -254,7 +254,7 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
             is_upper_layer: cli.share.upper_layer,
             quota: cli.share.quota,
             announce_submounts: !cli.share.no_announce_submounts,
-            events: if cli.cache.writeback || has_layer { Events::Never } else { cli.share.events },
+            events: if excludes_events { Events::Never } else { cli.share.events },
             notification_queue: cli.share.notification_queue,
             events_validity: Duration::from_secs(cli.share.events_validity.into()),
             hidden,

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::clock::now_ns;
 
 /// Operations that take longer belong in the pool, apart from the time to copy data. The value is many times the cost
-/// of a hand-over, and more than it takes to get the processor back on a busy machine; it is less than the seek time of
-/// a disk.
+/// of a hand-over, and less than the seek time of a disk. On a busy machine, waiting for the processor can take longer:
+/// that costs the hand-overs of the next operations.
 const SLOW_NS: u64 = 1_000_000;
 
 /// Bytes that are copied in a nanosecond where memory is slow. A disk that is as fast needs no pool.
@@ -56,7 +56,7 @@ impl Gate {
     }
 
     /// Returns whether the pool should run the work, and counts that.
-    pub(super) fn sends_away(&self) -> bool {
+    pub(super) fn send_away(&self) -> bool {
         self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
@@ -66,7 +66,7 @@ impl Gate {
     }
 
     fn measure<T>(&self, watch: &mut Stopwatch, slow_ns: u64, work: impl FnOnce() -> T) -> Option<T> {
-        if self.sends_away() {
+        if self.send_away() {
             return None;
         }
         let begun_ns = watch.end_ns.unwrap_or_else(now_ns);

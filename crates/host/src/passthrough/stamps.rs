@@ -31,8 +31,8 @@ impl Passthrough {
         serve: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let Some(group) = self.group.as_ref().filter(|_| request.changes().next().is_some()) else { return serve() };
-        // The pool serves it as if it had not been tried: with one stamp, of which the reply tells.
-        if self.sends_write_away(request) {
+        // Before the first change: so the pool's stamp is the only one, and the reply tells of it.
+        if self.send_write_away(request) {
             return Err(Errno::AGAIN);
         }
         // Until the stamp, nobody else of the group gives these names to other inodes.

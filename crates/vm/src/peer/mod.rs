@@ -54,20 +54,21 @@ pub fn virtiofsd(packages: &Packages<'_>, build: Build) -> Result<PathBuf> {
         packages.report().say(&format!("building virtiofsd {VERSION} (only once)"));
         install(cache, libraries.as_ref())
     };
-    let ways: &[&dyn Fn() -> Result<()>] = match build {
+    let sources: &[&dyn Fn() -> Result<()>] = match build {
         Build::Packaged => &[&fetched, &built],
         Build::Release => &[&built],
     };
-    obtain(&|| existing(cache, build), ways)
+    obtain(&|| existing(cache, build), sources)
 }
 
-/// Goes the ways to get virtiofsd, in order, until `find` finds it. One that leads nowhere is no error.
-fn obtain(find: &dyn Fn() -> Option<PathBuf>, ways: &[&dyn Fn() -> Result<()>]) -> Result<PathBuf> {
-    for way in ways {
+/// Tries each of `sources` in order until `find` finds virtiofsd. One that provides nothing is followed by the next; an
+/// error of one ends it.
+fn obtain(find: &dyn Fn() -> Option<PathBuf>, sources: &[&dyn Fn() -> Result<()>]) -> Result<PathBuf> {
+    for provide in sources {
         if let Some(found) = find() {
             return Ok(found);
         }
-        way()?;
+        provide()?;
     }
     find().ok_or_else(|| Error::Unexpected(format!("the build did not produce virtiofsd {VERSION}")))
 }
@@ -234,16 +235,21 @@ mod tests {
     #[test]
     fn a_package_that_cannot_be_had_or_does_not_run_is_followed_by_a_build() {
         let count = Cell::new(0);
-        let found_after = |ways: u32| {
+        let provide = || {
+            count.set(count.get() + 1);
+            Ok(())
+        };
+        let found_after = |tried: u32| {
             count.set(0);
-            let way = || {
-                count.set(count.get() + 1);
-                Ok(())
-            };
-            let found = obtain(&|| (count.get() >= ways).then(|| PathBuf::from("/found")), &[&way, &way]);
+            let found = obtain(&|| (count.get() >= tried).then(|| PathBuf::from("/found")), &[&provide, &provide]);
             (found.is_ok(), count.get())
         };
         assert_eq!([0, 1, 2, 3].map(found_after), [(true, 0), (true, 1), (true, 2), (false, 2)]);
+        // Such as a full disk.
+        count.set(0);
+        let fail = || Err(Error::NoCache);
+        assert!(obtain(&|| None, &[&fail, &provide]).is_err());
+        assert_eq!(count.get(), 0);
     }
 
     #[test]

@@ -251,9 +251,10 @@ fn a_call_gets_the_slot_of_a_started_message_that_nobody_finishes() {
     });
 }
 
-/// The call may wait for room while a message that has not started yet holds the only slot, and so may not lead.
+/// While a message that is not started yet holds the only slot, a call that waits for room may not lead. `start` has to
+/// wake it, because nobody else will.
 #[test]
-fn a_call_that_waits_for_room_leads_once_all_messages_are_started() {
+fn a_call_that_waits_for_room_leads_once_the_message_in_its_way_is_started() {
     model(2, || {
         let (queue, line) = queue(1, true);
         let addresses = queue.addresses();

@@ -47,14 +47,14 @@ impl Serve<Write> for Passthrough {
 }
 
 impl Passthrough {
-    /// Returns whether the pool is to serve this WRITE, which has not changed anything yet. The gate counts it.
+    /// Returns whether this is a WRITE that the pool is to serve although nothing of it was tried, and counts that.
     ///
-    /// Its file may be on another file system than the slow ones, one that says whether a write would wait. Then the
-    /// pool is not necessary, but not wrong either.
-    pub(in crate::passthrough) fn sends_write_away(&self, request: &Changing<'_>) -> bool {
+    /// The gate closes after slow writes of files for which the file system does not say whether they would wait.
+    /// Meanwhile, others go to the pool too, without need.
+    pub(in crate::passthrough) fn send_write_away(&self, request: &Changing<'_>) -> bool {
         request.row.opcode == Opcode::Write
             && request.blocking == BlockingMode::MustNotBlock
-            && self.write_gate.sends_away()
+            && self.write_gate.send_away()
     }
 }
 

@@ -78,6 +78,7 @@ impl Guest {
         arg.minor = 45.into();
         arg.flags = (flags.bits() as u32).into();
         arg.flags2 = ((flags.bits() >> 32) as u32).into();
+        arg.set_magic();
         self.ask(Opcode::Init, NodeId(0), &[arg.as_bytes()])
     }
 

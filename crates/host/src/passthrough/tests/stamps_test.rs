@@ -22,8 +22,10 @@ use transom_wire::{
         mknod::MknodIn,
         rename::RenameIn,
         setattr::SetattrValid,
+        write::{WriteIn, WriteOut},
         xattr::SetxattrIn,
     },
+    own_changes,
 };
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
@@ -302,17 +304,28 @@ fn a_request_that_cannot_have_changed_anything_stamps_nothing() {
 }
 
 #[test]
-fn a_write_that_goes_to_the_pool_untried_is_stamped_once_like_any_other() {
+fn a_write_that_the_gate_sends_to_the_pool_is_stamped_once_and_its_reply_says_so() {
     let setting = setting();
-    let fh = setting.open("f");
-    let stamps = || {
-        let before = setting.peer.now().clock.get();
-        assert_eq!(setting.guest.write(fh, 0, b"x"), Ok(1));
-        setting.peer.now().clock.get() - before
-    };
-    let of_a_worker = stamps();
+    let (fh, node) = (setting.open("f"), setting.node("f"));
+    let write = WriteIn { fh: fh.into(), size: 1.into(), ..WriteIn::new_zeroed() };
+    let room = size_of::<WriteOut>() + own_changes::LEN_MAX;
+    let before = setting.peer.now().clock.get();
     setting.guest.fs().write_gate.close();
-    assert_eq!(stamps(), of_a_worker);
+    let reply = setting.guest.call(Opcode::Write, node, &[write.as_bytes(), b"x"], room).unwrap();
+    let after = setting.peer.now().clock.get();
+    assert_eq!(after, before + 1);
+    let slots = own_changes::parse(&reply[size_of::<WriteOut>()..]).unwrap();
+    assert_eq!(slots.iter().map(|raised| raised.new.get()).collect::<Vec<_>>(), [after]);
+}
+
+#[test]
+fn the_gate_of_writes_sends_nothing_else_to_the_pool() {
+    let setting = setting();
+    setting.guest.fs().write_gate.close();
+    let node = setting.node("f");
+    let chmod = |guest: &Guest| guest.setattr(node, SetattrValid::MODE, |arg| arg.mode = 0o600.into());
+    let (outcome, raised) = setting.raised(chmod);
+    assert!(outcome.is_ok() && raised.contains("f"));
 }
 
 #[test]
