@@ -178,8 +178,8 @@ fn search_in_a_guest() {
 
 /// What a guest has cached survives its own changes: it fetches only what a change leaves unknown.
 ///
-/// In about one of a hundred guests, two inodes share a slot of the table by chance, and it may fetch more. Another table
-/// has another key.
+/// In about one of a hundred guests, two inodes share a slot of the table by chance, and it may fetch more. Another
+/// table has another key.
 #[test]
 fn what_only_this_guest_changes_is_not_fetched_again() {
     if is_skipped(Vmm::Uml, "what_only_this_guest_changes") {
