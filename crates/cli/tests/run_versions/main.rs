@@ -185,7 +185,7 @@ fn what_only_this_guest_changes_is_not_fetched_again() {
     if is_skipped(Vmm::Uml, "what_only_this_guest_changes") {
         return;
     }
-    loop {
+    for _ in 0..5 {
         let place = Place::new("");
         let (wrong, inodes) = fetched_after_own_changes(&place);
         let slots = place.slots(&inodes).len();
@@ -195,6 +195,7 @@ fn what_only_this_guest_changes_is_not_fetched_again() {
         }
         println!("{} inodes have {slots} slots; fetched without need: {wrong:?}", inodes.len());
     }
+    panic!("inodes shared slots in each of five tables");
 }
 
 /// Changes something in a guest. Returns what was fetched without need, and the inodes of the share.
@@ -246,15 +247,15 @@ fn what_nobody_changes_is_fetched_once() {
         return;
     }
     let place = Place::new("");
-    let (mut guest, fetched) = counted(&place);
+    let (mut guest, counts) = counted(&place);
     let look = "cat data tree/file; stat -c %a moded; ls dir; readlink sym; [ -e absent ] || echo none";
     // The second look still asks for the times of access that the first one changed.
     let shown = [guest.ask(look), guest.ask(look)];
-    let before = fetched().0;
+    let before = counts().0;
     for _ in 0..20 {
         assert_eq!(guest.ask(look), shown[0]);
     }
-    assert_eq!(fetched().0, before);
+    assert_eq!(counts().0, before);
 }
 
 /// Guests with a table that nobody stamps: their daemons are in another group. Whatever is looked at is cached, and so

@@ -31,7 +31,7 @@ impl Passthrough {
         serve: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let Some(group) = self.group.as_ref().filter(|_| request.changes().next().is_some()) else { return serve() };
-        // Before the first change: so the pool's stamp is the only one, and the reply tells of it.
+        // Nothing has been changed yet, so the pool's stamp is the only one, and the reply's trailer has it.
         if self.send_write_away(request) {
             return Err(Errno::AGAIN);
         }

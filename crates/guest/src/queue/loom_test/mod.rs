@@ -173,6 +173,11 @@ fn call(queue: &ModelQueue) -> Result<usize, ChannelError> {
     queue.call(message)
 }
 
+/// Starts a message, and returns its ticket.
+fn start(queue: &ModelQueue) -> u64 {
+    queue.start(OwnedMessage { head: vec![1, 2], data: None, reply_head_len: 8, reply_data: None }).unwrap()
+}
+
 fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -239,8 +244,7 @@ fn a_call_gets_the_slot_of_a_started_message_that_nobody_finishes() {
         let (queue, line) = queue(1, true);
         let addresses = queue.addresses();
         let device = thread::spawn(move || serve(&line, addresses, 2, true, |head| (head.into(), 5)));
-        let message = OwnedMessage { head: vec![1, 2], data: None, reply_head_len: 8, reply_data: None };
-        let ticket = queue.start(message).unwrap();
+        let ticket = start(&queue);
         let other = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || assert_eq!(call(&queue), Ok(5)))
@@ -263,8 +267,7 @@ fn a_call_that_waits_for_room_leads_once_the_message_in_its_way_is_started() {
             let queue = Arc::clone(&queue);
             thread::spawn(move || assert_eq!(call(&queue), Ok(5)))
         };
-        let message = OwnedMessage { head: vec![1, 2], data: None, reply_head_len: 8, reply_data: None };
-        let ticket = queue.start(message).unwrap();
+        let ticket = start(&queue);
         other.join().unwrap();
         assert_eq!(queue.finish(ticket).unwrap().written, 5);
         device.join().unwrap();
