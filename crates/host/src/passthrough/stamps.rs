@@ -39,7 +39,7 @@ impl Passthrough {
         let turn = self.directories(group, request).map(|directories| group.take_turn(directories));
         let changes = self.changes(group, request);
         let outcome = serve();
-        if outcome.as_ref().err().is_some_and(|&errno| changes_nothing(errno)) {
+        if outcome.as_ref().err().is_some_and(|&errno| request.has_no_effect.get() || changes_nothing(errno)) {
             return outcome;
         }
         let mut own = Trailer::default();

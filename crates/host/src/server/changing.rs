@@ -26,6 +26,8 @@ pub struct Changing<'a> {
     pub blocking: BlockingMode,
     /// Where to note how slots of the version table were raised, if the guest is to be told.
     pub own_changes: Option<&'a Cell<Trailer>>,
+    /// Set by the operation if it has failed and has changed nothing. Others may have failed half-way.
+    pub has_no_effect: &'a Cell<bool>,
 }
 
 impl Changing<'_> {

@@ -35,9 +35,14 @@ impl Serve<Write> for Passthrough {
         let write = || vectored::write_full(fd, data, arg.offset.get(), flags);
         let written = match call.ctx.blocking {
             BlockingMode::MayBlock => write()?,
-            BlockingMode::MustNotBlock => match write_at_once(&file, fd, data, arg.offset.get(), flags)? {
-                Some(written) => written,
-                None => self.write_gate.pass_copy(total_len(data), write).unwrap_or(Err(Errno::AGAIN))?,
+            BlockingMode::MustNotBlock => match write_at_once(&file, fd, data, arg.offset.get(), flags) {
+                Ok(Some(written)) => written,
+                Ok(None) => self.write_gate.pass_copy(total_len(data), write).unwrap_or(Err(Errno::AGAIN))?,
+                Err(errno) => {
+                    // Linux returns EAGAIN before it changes anything. The removal of capabilities is a change.
+                    call.has_no_effect.set(errno == Errno::AGAIN && self.capability_name.is_none());
+                    return Err(errno);
+                }
             },
         };
         self.journal_step("done");

@@ -13,7 +13,7 @@ const ROOT: NodeId = NodeId::ROOT;
 const DIRECT: OFlags = OFlags::RDWR.union(OFlags::DIRECT);
 
 /// Returns a directory where O_DIRECT requires alignment; if there is no such directory, prints so and returns `None`.
-fn strict_dir() -> Option<TempDir> {
+pub(super) fn strict_dir() -> Option<TempDir> {
     for parent in [std::env::temp_dir(), "/var/tmp".into()] {
         let dir = tempfile::tempdir_in(parent).unwrap();
         let flags = DIRECT | OFlags::CREATE;

@@ -1,6 +1,7 @@
 //! A test driver: creates requests, hands them to the server as a transport would, and reads the replies.
 
 use std::{
+    ops::Range,
     path::Path,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -107,13 +108,14 @@ impl Guest {
         header.nodeid = nodeid.into();
         header.uid = self.caller.0.into();
         header.gid = self.caller.1.into();
-        let mut request = [header.as_bytes(), &body].concat();
-        // The data of a reply begins on a page, as a kernel's does.
-        let mut memory = vec![0; 2 * PAGE + room];
-        let data = memory.as_ptr().align_offset(PAGE) + PAGE;
-        let answer = &mut memory[data - size_of::<OutHeader>()..data + room];
+        let data_len = parts.last().map_or(0, |data| data.len());
+        let (mut memory, range) = before_page(size_of::<InHeader>() + body.len() - data_len, data_len);
+        let request = &mut memory[range];
+        request.copy_from_slice(&[header.as_bytes(), &body].concat());
+        let (mut memory, range) = before_page(size_of::<OutHeader>(), room);
+        let answer = &mut memory[range];
         let mut scratch = Scratch::default();
-        let readable = [VolatileSlice::from(&mut request[..])];
+        let readable = [VolatileSlice::from(request)];
         let writable = [VolatileSlice::from(&mut *answer)];
         let mut outcome = self.server.handle(&readable, &writable, &mut scratch, BlockingMode::MustNotBlock);
         if let ServeOutcome::Defer(_) = outcome {
@@ -313,6 +315,14 @@ impl Guest {
         }
         Ok(entries)
     }
+}
+
+/// Returns memory, and the range in it of `head_len` bytes and of data that begin on a page, as a kernel's do.
+fn before_page(head_len: usize, data_len: usize) -> (Vec<u8>, Range<usize>) {
+    let head_pages_len = head_len.next_multiple_of(PAGE);
+    let memory = vec![0; PAGE + head_pages_len + data_len];
+    let data = memory.as_ptr().align_offset(PAGE) + head_pages_len;
+    (memory, data - head_len..data + data_len)
 }
 
 fn created(answer: &[u8]) -> Result<(EntryOut, OpenOut), Errno> {

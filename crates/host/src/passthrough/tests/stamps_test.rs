@@ -29,7 +29,7 @@ use transom_wire::{
 };
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
-use super::{guest::Guest, is_root, replayed_test::exchange_by};
+use super::{direct_test::strict_dir, guest::Guest, is_root, replayed_test::exchange_by};
 use crate::{
     Errno,
     group::{Group, GroupLocation, TableFile},
@@ -53,27 +53,35 @@ fn setting() -> Setting {
 }
 
 fn setting_with(config: Config) -> Setting {
-    let (share, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // Other tests of this process change its umask.
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    setting_in(tempfile::tempdir().unwrap(), config)
+}
+
+fn setting_in(share: TempDir, config: Config) -> Setting {
     for directory in ["d", "d/sub", "e"] {
         fs::create_dir(share.path().join(directory)).unwrap();
     }
     for file in ["d/a", "d/b", "e/c", "f"] {
         fs::write(share.path().join(file), "content").unwrap();
     }
-    let join = || {
-        let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned()), None).unwrap();
-        Group::join(&file, fs::File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap()
+    let inos = PATHS.map(|path| share.path().join(path).symlink_metadata().unwrap().ino());
+    // Two inodes may share a slot; with other keys they do not.
+    let (place, peer, group) = loop {
+        let place = tempfile::tempdir().unwrap();
+        // Other tests of this process change its umask.
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let join = || {
+            let file = TableFile::open(&GroupLocation::Directory(place.path().to_owned()), None).unwrap();
+            Group::join(&file, fs::File::open(share.path()).unwrap(), &ProcFds::open().unwrap()).unwrap()
+        };
+        let (peer, group) = (join(), join());
+        if BTreeSet::from(inos.map(|ino| peer.slot(ino))).len() == PATHS.len() {
+            break (place, peer, group);
+        }
     };
-    let (peer, group) = (join(), join());
-    let fs = Passthrough::open(share.path(), config.clone()).unwrap().with_group(group);
+    let fs = Passthrough::open(share.path(), config).unwrap().with_group(group);
     rustix::process::umask(rustix::fs::Mode::empty());
     let guest = Guest::begin(fs, InitFlags::all()).unwrap();
-    let made = Setting { share, _place: place, peer, guest };
-    // Two inodes may share a slot; with other keys they do not.
-    let slots: BTreeSet<_> = PATHS.iter().map(|path| made.peer.slot(made.ino(path))).collect();
-    if slots.len() == PATHS.len() { made } else { setting_with(config) }
+    Setting { share, _place: place, peer, guest }
 }
 
 impl Setting {
@@ -303,19 +311,40 @@ fn a_request_that_cannot_have_changed_anything_stamps_nothing() {
     assert_eq!((outcome.err(), raised.len()), (Some(Errno::EXIST), 0));
 }
 
+/// Sends a WRITE and returns how many stamps it has had. The reply has to name the last one, and no other.
+fn stamps_of_write(setting: &Setting, node: NodeId, write: WriteIn, data: &[u8]) -> u64 {
+    let room = size_of::<WriteOut>() + own_changes::LEN_MAX;
+    let before = setting.peer.now().clock.get();
+    let reply = setting.guest.call(Opcode::Write, node, &[write.as_bytes(), data], room).unwrap();
+    let after = setting.peer.now().clock.get();
+    let slots = own_changes::parse(&reply[size_of::<WriteOut>()..]).unwrap();
+    assert_eq!(slots.iter().map(|raised| raised.new.get()).collect::<Vec<_>>(), [after]);
+    after - before
+}
+
 #[test]
 fn a_write_that_the_gate_sends_to_the_pool_is_stamped_once_and_its_reply_says_so() {
     let setting = setting();
-    let (fh, node) = (setting.open("f"), setting.node("f"));
-    let write = WriteIn { fh: fh.into(), size: 1.into(), ..WriteIn::new_zeroed() };
-    let room = size_of::<WriteOut>() + own_changes::LEN_MAX;
-    let before = setting.peer.now().clock.get();
+    let write = WriteIn { fh: setting.open("f").into(), size: 1.into(), ..WriteIn::new_zeroed() };
     setting.guest.fs().write_gate.close();
-    let reply = setting.guest.call(Opcode::Write, node, &[write.as_bytes(), b"x"], room).unwrap();
-    let after = setting.peer.now().clock.get();
-    assert_eq!(after, before + 1);
-    let slots = own_changes::parse(&reply[size_of::<WriteOut>()..]).unwrap();
-    assert_eq!(slots.iter().map(|raised| raised.new.get()).collect::<Vec<_>>(), [after]);
+    assert_eq!(stamps_of_write(&setting, setting.node("f"), write, b"x"), 1);
+}
+
+/// File systems that tell whether a write would wait refuse to begin it, such as one to a hole by O_DIRECT.
+#[test]
+fn a_write_that_would_wait_is_stamped_once_and_its_reply_says_so() {
+    const LEN: usize = 4096;
+    let Some(share) = strict_dir() else { return };
+    let setting = setting_in(share, Config { allow_direct_io: true, ..Config::default() });
+    let node = setting.node("f");
+    let file = fs::File::create(setting.share.path().join("f")).unwrap();
+    file.set_len(2 * LEN as u64).unwrap();
+    let flags = OFlags::RDWR | OFlags::DIRECT;
+    let fh = setting.guest.open(node, flags).unwrap();
+    let (size, flags) = ((LEN as u32).into(), flags.bits().into());
+    let write = WriteIn { fh: fh.into(), size, flags, ..WriteIn::new_zeroed() };
+    assert_eq!(stamps_of_write(&setting, node, write, &[7; LEN]), 1);
+    assert_eq!(fs::read(setting.share.path().join("f")).unwrap(), [[7; LEN], [0; LEN]].concat());
 }
 
 #[test]
