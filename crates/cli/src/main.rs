@@ -1,4 +1,4 @@
-//! The `transom` command. Each subcommand has its own module.
+//! The `transom` command. Each subcommand has a module, which it may share with related ones.
 //!
 //! The same executable is the first process of the guests that `transom run` boots.
 

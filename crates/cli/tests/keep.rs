@@ -282,6 +282,7 @@ fn a_keeper_that_is_killed_leaves_no_process_and_no_name() {
     // The command comes from the machine that takes the name, and ends as it does.
     let again = fixture.keep(&[], &["sh", "-c", "echo again; exit 4"]);
     assert_eq!((again.status.code(), text(&again.stdout)), (Some(4), "again\n".into()), "{again:?}");
+    assert!(text(&again.stderr).contains("the machine m has ended"), "{again:?}");
 }
 
 #[test]
@@ -291,7 +292,8 @@ fn a_machine_that_ends_by_itself_is_told_once() {
     let output = fixture.exec(&["sh", "-c", "echo c > /proc/sysrq-trigger; sleep 1000"]);
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     until("the end of the keeper", || fixture.processes().is_empty());
-    let told = fixture.transom(&["ps"]);
+    let told = fixture.transom(&["stop", "--all"]);
+    assert!(told.status.success(), "{told:?}");
     assert!(text(&told.stderr).contains("the machine m has ended:\ntransom: the guest's kernel panicked"), "{told:?}");
     assert_eq!(text(&fixture.transom(&["ps"]).stderr), "");
 }

@@ -1,9 +1,10 @@
-//! The guest side of virtio-fs, for kernels, unikernels and programs that do not run on Linux.
+//! The guest side of virtio-fs, for kernels, unikernels, and programs that are a guest themselves.
 //!
 //! From the bottom up: a [`transport`] reaches the device's registers and queues, [`dma`] makes memory reachable by the
 //! device, and a [`channel`] carries FUSE messages over virtqueues. The [`platform`] provides locks, waiting and time.
-//! A [`session`] speaks FUSE over the channel, with one file in [`ops`] for each operation. The crate needs no
-//! operating system: it is `no_std` with `alloc`.
+//! A [`session`] speaks FUSE over the channel, with one file in [`ops`] for each operation. A [`volume`] keeps what it
+//! has fetched in a [`cache`] and maps files by [`dax`]; [`fs`] has paths. The crate needs no operating system: it is
+//! `no_std` with `alloc`.
 
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

@@ -30,8 +30,8 @@ pub struct Options {
     /// The process that mounts should not have files of the mount open then: starting a daemon closes its copies of
     /// them, which would wait for writes that wait for the daemon.
     pub reconnect: Option<Duration>,
-    /// The kernel keeps attributes and data until the version table of the daemon's coherence group says that somebody
-    /// else has changed them, and names for a second.
+    /// The kernel keeps attributes, data and names until the version table of the daemon's coherence group says that
+    /// somebody else has changed them; names for 30 seconds at most.
     pub coherent: bool,
 }
 

@@ -81,6 +81,26 @@ fn what_is_mounted_in_the_directory_is_neither_read_nor_written() {
     assert_eq!(host.read("dir/x"), "guest");
 }
 
+/// A guest that mounts the overlay would see what is mounted in the directory, and a commit does not write there.
+#[test]
+fn a_guest_that_mounts_the_overlay_needs_a_directory_without_mounts_that_it_sees() {
+    if is_skipped("a_guest_that_mounts_the_overlay") {
+        return;
+    }
+    let host = filled();
+    let other = tempfile::tempdir_in("/var/tmp").unwrap();
+    rustix::mount::mount_bind(other.path(), host.path("dir")).unwrap();
+    let is_checked = std::panic::catch_unwind(|| {
+        let overlay = host.for_run();
+        let error = overlay.for_guest(&[]).unwrap_err();
+        assert!(matches!(&error, Error::MountedBelow(place) if *place == host.path("dir")), "{error}");
+        overlay.for_guest(&["dir".into()]).unwrap();
+    });
+    rustix::mount::unmount(host.path("dir"), rustix::mount::UnmountFlags::DETACH).unwrap();
+    is_checked.unwrap();
+    host.for_run().for_guest(&[]).unwrap();
+}
+
 #[test]
 fn what_the_user_may_not_read_does_not_prevent_a_run() {
     if is_skipped("what_the_user_may_not_read") {

@@ -67,6 +67,12 @@ pub enum Error {
     /// The directory has changed while a commit was at work.
     #[error("{0:?} has just been changed on the host; the commit is not complete: try again")]
     Meanwhile(PathBuf),
+    /// A file system is mounted in the directory, and the guest would mount the overlay.
+    #[error(
+        "a file system is mounted at {}, and an overlay has none: unmount it, hide it, or share a directory without it",
+        .0.display()
+    )]
+    MountedBelow(PathBuf),
     /// The overlay cannot be where it has to be.
     #[error("{0}")]
     Place(String),
@@ -84,6 +90,11 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Returns whether a system call failed in this way.
+    pub(crate) fn is_of(&self, kind: io::ErrorKind) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == kind)
+    }
+
     /// Returns a function for `map_err` that makes an error of this crate from a system error; `doing` says what
     /// failed.
     pub(crate) fn io<E: Into<io::Error>>(doing: impl FnOnce() -> String) -> impl FnOnce(E) -> Self {

@@ -42,6 +42,8 @@ pub struct Overlay {
     lock: File,
     remark: Option<String>,
     is_replaced: bool,
+    /// Where file systems are mounted in the directory, if this is for a run.
+    mount_points: Vec<PathBuf>,
 }
 
 /// Returns the directory at or above `directory` that has an overlay, if there is one.
@@ -123,7 +125,7 @@ impl Overlay {
     /// Opens the overlay at `state`, unless it has been discarded.
     fn existing(state: PathBuf, directory: PathBuf, wait: Duration) -> Result<Option<Self>> {
         let lock = lock(&state, &directory, wait)?;
-        let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false };
+        let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false, mount_points: Vec::new() };
         overlay.gather_layers()?;
         overlay.remark = overlay.recover();
         if !overlay.state.is_dir() {
@@ -183,7 +185,7 @@ impl Overlay {
         prepare(place)?;
         let state = place.join(key(&directory));
         let lock = lock(&state, &directory, LEAVES_MAX)?;
-        let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false };
+        let mut overlay = Self { directory, state, lock, remark: None, is_replaced: false, mount_points: Vec::new() };
         overlay.gather_layers()?;
         overlay.remark = overlay.recover();
         // The guest goes on with what is left, and the host may change the rest: nobody can tell later what the commit
@@ -194,16 +196,21 @@ impl Overlay {
         }
         overlay.check_origin()?;
         layers::tidy(&overlay.layers())?;
-        overlay.record()?.renewed(&overlay.lower()?, &overlay.upper()?)?.write(&overlay.state.join("record"))?;
-        Ok(overlay)
+        let (record, mount_points) = overlay.record()?.renewed(&overlay.lower()?, &overlay.upper()?)?;
+        record.write(&overlay.state.join("record"))?;
+        Ok(Self { mount_points, ..overlay })
     }
 
     /// Prepares the layers for a guest that mounts them itself, and from which the paths `hidden` are hidden; they
     /// begin at the directory. No command will ever change what is there.
     ///
     /// # Errors
-    /// If the layers cannot be changed.
+    /// [`Error::MountedBelow`], unless the file system is hidden; or if the layers cannot be changed.
     pub fn for_guest(&self, hidden: &[PathBuf]) -> Result<()> {
+        let is_hidden = |place: &PathBuf| hidden.iter().any(|path| place.starts_with(path));
+        if let Some(place) = self.mount_points.iter().find(|place| !is_hidden(place)) {
+            return Err(Error::MountedBelow(self.directory.join(place)));
+        }
         let mut known = self.hidden()?;
         if known.add(hidden) {
             known.write(&self.state.join("hidden"))?;
@@ -254,7 +261,7 @@ impl Overlay {
         let Self { directory, state, lock: held, .. } = self;
         drop(held);
         let lock = lock(&state, &directory, ENDS_MAX)?;
-        Ok(Self { directory, state, lock, remark: None, is_replaced: false })
+        Ok(Self { directory, state, lock, remark: None, is_replaced: false, mount_points: Vec::new() })
     }
 
     /// Returns what the guest has changed, sorted by path.

@@ -75,9 +75,11 @@ impl Record {
         self.0.get(path)
     }
 
-    /// Returns the record of `lower` as it is now, except of what `upper` has changed, which stays as in `self`.
-    pub(crate) fn renewed(&self, lower: &Tree, upper: &Tree) -> Result<Self> {
+    /// Returns the record of `lower` as it is now, except of what `upper` has changed, which stays as in `self`; and
+    /// where file systems are mounted in `lower`.
+    pub(crate) fn renewed(&self, lower: &Tree, upper: &Tree) -> Result<(Self, Vec<PathBuf>)> {
         let mut entries = BTreeMap::new();
+        let mut mount_points = Vec::new();
         let root = Path::new("");
         if let Some(meta) = lower.meta(root)? {
             entries.extend(self.of_directory(lower, upper, root, &meta)?.map(|entry| (root.to_owned(), entry)));
@@ -87,7 +89,12 @@ impl Record {
             // What cannot be read is not recorded, and is in conflict if it is changed.
             for name in reachable(lower.names(&directory))?.unwrap_or_default() {
                 let path = directory.join(name);
-                let Some(meta) = reachable(lower.meta(&path))?.flatten() else { continue };
+                let found = lower.meta(&path);
+                if found.as_ref().is_err_and(|error| error.is_of(io::ErrorKind::CrossesDevices)) {
+                    mount_points.push(path);
+                    continue;
+                }
+                let Some(meta) = reachable(found)?.flatten() else { continue };
                 let over = match above {
                     Above::Some => upper.node(&path)?.map_or(Ok(Above::Nothing), |node| over(&node, &meta))?,
                     inherited => inherited,
@@ -112,7 +119,7 @@ impl Record {
                 entries.insert(path.clone(), *entry);
             }
         }
-        Ok(Self(entries))
+        Ok((Self(entries), mount_points))
     }
 
     /// Returns the entry of a directory of which the upper layer says something: as it is now, if both layers agree.
@@ -170,7 +177,7 @@ fn over(upper: &Node, lower: &Meta) -> Result<Above> {
 fn reachable<T>(result: Result<T>) -> Result<Option<T>> {
     let unreachable = [io::ErrorKind::PermissionDenied, io::ErrorKind::CrossesDevices];
     match result {
-        Err(Error::Io { source, .. }) if unreachable.contains(&source.kind()) => Ok(None),
+        Err(error) if unreachable.into_iter().any(|kind| error.is_of(kind)) => Ok(None),
         result => result.map(Some),
     }
 }

@@ -6,7 +6,7 @@
 //! - [`AdaptivePoller`] is for a thread that waits for *any* request, such as a worker of the daemon or of a mount. It
 //!   polls longer while that pays and not at all while requests are rare.
 //! - [`ReplyPoller`] is for threads that each wait for *their own* reply, such as callers of the guest library. It
-//!   polls as long as replies usually take.
+//!   polls up to a limit, while replies usually come sooner.
 //!
 //! Neither reads a clock, blocks, or makes a system call: callers pass times in nanoseconds of a monotonic clock. The
 //! crate is `no_std`, so that the guest library can use it. [Decision 3](../../../docs/decisions/0003-polling.md) has

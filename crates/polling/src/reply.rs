@@ -1,4 +1,4 @@
-//! [`ReplyPoller`]: polls for a reply as long as replies usually take, if that is short.
+//! [`ReplyPoller`]: polls for a reply up to a limit, while replies usually come sooner.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -16,7 +16,7 @@ const HOST_SIDE: [&str; 3] = ["host", "shim", "daemon"];
 /// Crates that act as a guest.
 const GUEST_SIDE: [&str; 7] = ["agent", "guest", "virtio-drivers", "kernel", "user", "c", "mount"];
 /// Crates of the executables that are installed.
-const SHIPPED: [&str; 2] = ["daemon", "cli"];
+const SHIPPED: [&str; 3] = ["daemon", "cli", "agent"];
 /// Crates that exist for tests.
 const TEST_KITS: [&str; 3] = ["conformance", "fuzzing", "suite"];
 

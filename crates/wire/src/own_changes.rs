@@ -41,7 +41,7 @@ pub struct OwnChange {
     pub padding: U32,
     /// The stamp that the slot had.
     pub previous: U64,
-    /// The stamp that it has been raised to, from `previous` in one step.
+    /// The stamp that it has been raised to. All stamps since `previous` are of the request.
     pub new: U64,
 }
 const _: () = assert!(size_of::<OwnChange>() == 24);
@@ -60,14 +60,23 @@ impl Default for Trailer {
 }
 
 impl Trailer {
-    /// Adds a slot. One for which there is no room is left out: the guest then takes the change for another's.
+    /// Adds a slot that was raised in one step. A slot that it has keeps its begin if the steps meet, and otherwise has
+    /// the new step alone. One for which there is no room is left out: the guest then takes the change for another's.
     pub fn push(&mut self, slot: u32, previous: u64, new: u64) {
-        if self.count < COUNT_MAX {
-            let change = OwnChange { slot: slot.into(), padding: 0.into(), previous: previous.into(), new: new.into() };
+        let change = OwnChange { slot: slot.into(), padding: 0.into(), previous: previous.into(), new: new.into() };
+        if let Some(known) = self.changes_mut().iter_mut().find(|known| known.slot == change.slot) {
+            let begin = if known.new == previous { known.previous } else { change.previous };
+            *known = OwnChange { previous: begin, ..change };
+        } else if self.count < COUNT_MAX {
             self.bytes[len(self.count)..len(self.count + 1)].copy_from_slice(change.as_bytes());
             self.count += 1;
             self.bytes[..4].copy_from_slice(&(self.count as u32).to_le_bytes());
         }
+    }
+
+    fn changes_mut(&mut self) -> &mut [OwnChange] {
+        let bytes = &mut self.bytes[size_of::<Head>()..len(self.count)];
+        <[OwnChange]>::mut_from_bytes(bytes).expect("a whole number of changes, without alignment")
     }
 
     /// Returns its bytes: an empty slice if it names no slot.
@@ -113,6 +122,15 @@ mod tests {
             &[1, 2, 3, 4, 5, 6, 7, 8],
         ];
         assert!(trailer.as_bytes().iter().eq(expected.into_iter().flatten()));
+    }
+
+    #[test]
+    fn steps_of_a_slot_are_joined_if_they_meet() {
+        let mut trailer = trailer(2);
+        trailer.push(1, 21, 30);
+        trailer.push(0, 25, 31);
+        let read = parse(trailer.as_bytes()).unwrap().iter().map(|change| (change.previous.get(), change.new.get()));
+        assert!(read.eq([(25, 31), (11, 30)]));
     }
 
     #[test]

@@ -30,10 +30,9 @@ impl Ps {
                 return ExitCode::FAILURE;
             }
         };
-        for (name, state) in &machines {
-            if let State::Ended(log) = state {
-                let log = log.trim_end();
-                tell(format!("the machine {name} has ended{}{log}", if log.is_empty() { "" } else { ":\n" }));
+        for (_, state) in &machines {
+            if let State::Ended(error) = state {
+                tell(error);
             }
         }
         let text = match self.json {

@@ -37,13 +37,21 @@ pub(crate) struct Stop {
     timeout: Duration,
 }
 
+/// Returns the name of a machine that has not ended. Tells of one that has.
+fn to_stop((name, state): (String, State)) -> Option<String> {
+    match state {
+        State::Ended(error) => {
+            tell(error);
+            None
+        }
+        State::Starting | State::Running(_) => Some(name),
+    }
+}
+
 impl Stop {
     pub(crate) fn execute(self) -> ExitCode {
         let names = match self.all {
-            true => machines().map(|machines| {
-                let is_there = |state: &State| !matches!(state, State::Ended(_));
-                machines.into_iter().filter(|(_, state)| is_there(state)).map(|(name, _)| name).collect()
-            }),
+            true => machines().map(|machines| machines.into_iter().filter_map(to_stop).collect()),
             false => Ok(self.names.clone()),
         };
         let failed = |error: transom_vm::Error| {

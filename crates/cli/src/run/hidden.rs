@@ -119,7 +119,8 @@ pub(super) fn apply(hide: &[PathBuf], show: &[PathBuf], root: &mut Root, shares:
     }
     for share in root.into_iter().chain(shares) {
         if share.host == Path::new("/") && share.guest == Path::new("/") {
-            share.daemon_args.extend(secrets(show)?);
+            let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+            share.daemon_args.extend(secrets(show, &passwd)?);
         }
         for (path, is_used) in hide.iter().zip(&mut is_used) {
             *is_used |= hide_one(share, path)?;
@@ -149,19 +150,25 @@ fn hide_one(share: &mut Share, path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the arguments for a share of the host's root. Nothing is hidden if `/` is shown.
-fn secrets(show: &[PathBuf]) -> Result<Vec<OsString>> {
+/// Returns the arguments for a share of the host's root, whose `/etc/passwd` has the text `passwd`. Nothing is hidden if
+/// `/` is shown.
+fn secrets(show: &[PathBuf], passwd: &str) -> Result<Vec<OsString>> {
     let show = show.iter().map(|path| real(path)).collect::<Result<Vec<_>>>()?;
     if show.iter().any(|path| path == Path::new("/")) {
         return Ok(Vec::new());
     }
     let home = env::var_os("HOME").map(PathBuf::from).filter(|home| is_home(home));
     let home = home.map(|home| real(&home)).transpose()?;
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let homes = HOMES.iter().map(PathBuf::from).chain(homes_in(&passwd)).chain(home.clone());
+    let homes = HOMES.iter().map(PathBuf::from).chain(homes_in(passwd)).chain(home.clone());
     let contents = OWN.iter().map(PathBuf::from).chain(homes);
-    let mut arguments: Vec<_> = contents.map(|path| argument("hide-contents", &path)).collect();
-    arguments.extend(SYSTEM.iter().map(|path| argument("hide", Path::new(path))));
+    let mut arguments = Vec::new();
+    for path in contents {
+        arguments.push(argument("hide-contents", &real(&path)?));
+    }
+    for path in SYSTEM.iter().map(Path::new) {
+        // A link that leads there says where it is.
+        arguments.extend([argument("hide", path), argument("hide", &real(path)?)]);
+    }
     arguments.extend(NAMES.iter().map(|name| argument("hide-name", Path::new(name))));
     arguments.extend(home.iter().flat_map(|home| TOOLS.map(|tools| argument("show", &home.join(tools)))));
     arguments.extend(show.iter().map(|path| argument("show", path)));
@@ -238,6 +245,17 @@ mod tests {
         let mut none = root();
         apply(&[], &["/".into()], &mut none, &mut []).unwrap();
         assert_eq!(words(&none), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_home_is_hidden_where_links_lead() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().canonicalize().unwrap().join("data");
+        fs::create_dir(&data).unwrap();
+        std::os::unix::fs::symlink("data", folder.path().join("link")).unwrap();
+        let passwd = format!("me:x:1000:1000::{}:/bin/sh", folder.path().join("link/me").display());
+        let arguments = secrets(&[], &passwd).unwrap();
+        assert!(arguments.contains(&argument("hide-contents", &data.join("me"))), "{arguments:?}");
     }
 
     #[test]

@@ -50,7 +50,10 @@ impl Run {
         let name = self.keeping.keep.clone().unwrap_or_default();
         let is_keeper = env::var_os(KEEPER_VARIABLE).is_some();
         let kept = match is_keeper {
-            true => Claim::take(&name).map(|claim| self.be_keeper(&Arc::new(claim))),
+            true => Claim::take(&name).map(|claim| {
+                claim.ended_before().into_iter().for_each(tell);
+                self.be_keeper(&Arc::new(claim))
+            }),
             false => self.start_keeper(&name),
         };
         kept.unwrap_or_else(|error| {

@@ -248,11 +248,11 @@ fn a_notification_queue_needs_a_tag() {
 fn what_a_journal_does_not_record_excludes_resilience() {
     let socket = serve(&format!("{BASE} --resilient")).socket;
     assert!(socket.resilient && socket.upgradable);
+    assert_eq!(serve(&format!("{BASE} --resilient --events=auto")).share.events, Events::Never);
     for others in [
         "--dax-window 64M --tag t",
         "--coherence-group g",
         "--events",
-        "--events=auto",
         "--notification-queue --tag t",
         "--host-changes prefer",
         "--overlay /layers",

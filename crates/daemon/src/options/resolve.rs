@@ -200,7 +200,7 @@ fn survival_obstacle(cli: &Cli) -> Option<String> {
     let features = [
         (cli.window.dax_window.is_some(), Feature::Window),
         (cli.share.overlay.is_some(), Feature::Overlay),
-        (cli.share.events != Events::Never, Feature::Events),
+        (cli.share.events == Events::Always, Feature::Events),
         (cli.share.notification_queue, Feature::Notifications),
         (matches!(cli.changes.host_changes, HostChanges::Prefer | HostChanges::Mandatory), Feature::HostChanges),
         (cli.cache.coherence_group.is_some(), Feature::CoherenceGroup),
@@ -244,7 +244,8 @@ fn options(cli: Cli, share_path: PathBuf) -> Options {
         || attributes.security_label != Negotiation::Never;
     let hidden = hidden(&cli.share);
     let is_in_group = cli.cache.coherence_group.is_some();
-    let excludes_events = cli.cache.writeback || cli.share.overlay.is_some() || cli.cache.negative_timeout != 0;
+    let excludes_events =
+        cli.cache.writeback || cli.share.overlay.is_some() || cli.cache.negative_timeout != 0 || cli.socket.resilient;
     Options {
         share: ShareOptions {
             path: share_path,

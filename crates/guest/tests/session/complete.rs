@@ -7,7 +7,7 @@ use transom_wire::Opcode;
 /// Operations that the library does not send, and why.
 const UNSENT: &[(Opcode, &str)] = &[
     (Opcode::Bmap, "maps blocks of a block device, which a share has none of"),
-    (Opcode::NotifyReply, "answers a notification, and the library asks for no queue of these"),
+    (Opcode::NotifyReply, "answers a request for data of the guest's cache, which the library does not serve"),
 ];
 
 /// An operation counts as sent if a file of `ops` or `session` builds the head of a request for it, or gives its type

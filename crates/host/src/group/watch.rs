@@ -34,8 +34,8 @@ impl Watch {
                 if !is_retired && is_replaced(&inner) {
                     is_retired = true;
                     tracing::error!(
-                        "the version table was removed or replaced while in use: guests of this daemon cache nothing \
-                         under it until the daemon is started again"
+                        "the version table or this daemon's mirror was removed or replaced while in use: guests of \
+                         the group cache nothing under it until all daemons of the group have ended"
                     );
                     heat::retire(&inner.table, &inner.area);
                 }

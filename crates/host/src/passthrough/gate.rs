@@ -55,18 +55,8 @@ impl Gate {
         self.measure(watch, SLOW_NS, work)
     }
 
-    /// Returns whether the pool should run the work, and counts that.
-    pub(super) fn send_away(&self) -> bool {
-        self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-
-    /// Sends the next operations to the pool.
-    pub(super) fn close(&self) {
-        self.to_send_away.store(SENT_AWAY, Relaxed);
-    }
-
     fn measure<T>(&self, watch: &mut Stopwatch, slow_ns: u64, work: impl FnOnce() -> T) -> Option<T> {
-        if self.send_away() {
+        if self.is_closed() {
             return None;
         }
         let begun_ns = watch.end_ns.unwrap_or_else(now_ns);
@@ -77,6 +67,16 @@ impl Gate {
             self.close();
         }
         Some(outcome)
+    }
+
+    /// Returns whether the pool should run the work, and counts that.
+    fn is_closed(&self) -> bool {
+        self.to_send_away.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Sends the next operations to the pool.
+    pub(super) fn close(&self) {
+        self.to_send_away.store(SENT_AWAY, Relaxed);
     }
 }
 

@@ -16,6 +16,7 @@
 //! directory, and only regular files and directories are ever opened. So neither a link nor a race leads out of the
 //! share, with or without a sandbox.
 
+mod attempts;
 mod attr;
 mod buffered;
 mod close;
@@ -76,6 +77,7 @@ use crate::{
     replay::Replays,
     sysfd::{ProcFds, stat},
 };
+use attempts::Attempts;
 use descriptors::{Descriptors, LIMIT_MIN};
 use gate::Gate;
 use handles::Handles;
@@ -106,6 +108,7 @@ pub struct Passthrough {
     read_gate: Gate,
     readdir_gate: Gate,
     write_gate: Gate,
+    attempts: Attempts,
     /// `None` without a window.
     dax: Option<Dax>,
     /// `None` if changes of the host are not announced.
@@ -221,6 +224,7 @@ impl Passthrough {
             read_gate: Gate::default(),
             readdir_gate: Gate::default(),
             write_gate: Gate::default(),
+            attempts: Attempts::default(),
             dax: None,
             replays,
             extended,

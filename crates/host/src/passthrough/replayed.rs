@@ -4,10 +4,7 @@
 //! before the change ([`Role`]). What no longer exists is shown as a placeholder: an entry that is never valid for
 //! longer than the request, whose nodeid is known to nobody. Nothing here changes a file of the host.
 
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use transom_wire::{
@@ -264,8 +261,7 @@ impl Passthrough {
         let is_harmless = flags & O_ACCMODE == O_RDONLY && flags & O_TRUNC == 0;
         self.swallow(ctx, |batch| batch.open(nodeid)).or_else(|errno| if is_harmless { Ok(()) } else { Err(errno) })?;
         arg.flags = O_RDONLY.into();
-        let has_no_effect = &Cell::new(false);
-        let call: Call<'_, Open> = Call { ctx: *ctx, nodeid, arg, name: (), rest: (), out: (), has_no_effect };
+        let call: Call<'_, Open> = Call { ctx: *ctx, nodeid, arg, name: (), rest: (), out: () };
         let mut opened = self.serve(call)?;
         if !self.dax.as_ref().is_some_and(|dax| dax.has_node(nodeid)) {
             let flags = OpenFlags::from_bits_retain(opened.open_flags.get());

@@ -8,7 +8,7 @@
 use rustix::fs::{AtFlags, StatxFlags, fstat};
 use smallvec::SmallVec;
 use transom_versions::Slot;
-use transom_wire::{Handle, Name, NodeId, operation::Changed, own_changes::Trailer};
+use transom_wire::{Handle, Name, NodeId, Opcode, operation::Changed, own_changes::Trailer};
 
 use super::Passthrough;
 use crate::{Errno, group::Group, server::Changing};
@@ -31,18 +31,17 @@ impl Passthrough {
         serve: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let Some(group) = self.group.as_ref().filter(|_| request.changes().next().is_some()) else { return serve() };
-        // Nothing has been changed yet, so the pool's stamp is the only one, and the reply's trailer has it.
-        if self.send_write_away(request) {
-            return Err(Errno::AGAIN);
-        }
         // Until the stamp, nobody else of the group gives these names to other inodes.
         let turn = self.directories(group, request).map(|directories| group.take_turn(directories));
         let changes = self.changes(group, request);
         let outcome = serve();
-        if outcome.as_ref().err().is_some_and(|&errno| request.has_no_effect.get() || changes_nothing(errno)) {
+        if outcome.as_ref().err().is_some_and(|&errno| changes_nothing(request.row.opcode, errno)) {
             return outcome;
         }
-        let mut own = Trailer::default();
+        let mut own = match request.own_changes {
+            Some(_) => self.attempts.take(request),
+            None => Trailer::default(),
+        };
         group.stamp_each(&changes.slots, |slot, raised| {
             // A hot slot is valid for nobody, and stays so.
             if raised.is_own_change() {
@@ -51,6 +50,9 @@ impl Passthrough {
         });
         if let Some(own_changes) = request.own_changes {
             own_changes.set(own);
+            if outcome.as_ref().is_err_and(|&errno| errno == Errno::AGAIN) {
+                self.attempts.keep(request, own);
+            }
         }
         if changes.is_incomplete || turn.as_ref().is_some_and(|turn| !turn.is_exclusive()) {
             group.invalidate_all();
@@ -147,9 +149,20 @@ impl Changes {
     }
 }
 
-/// Returns whether a request that failed so has changed nothing. Others may have failed half-way.
-fn changes_nothing(errno: Errno) -> bool {
-    matches!(
+/// Returns whether a request that failed so has changed nothing. Others may have failed half-way, such as those that
+/// take several system calls.
+fn changes_nothing(opcode: Opcode, errno: Errno) -> bool {
+    let has_one_step = !matches!(
+        opcode,
+        Opcode::Setattr
+            | Opcode::Write
+            | Opcode::Open
+            | Opcode::Create
+            | Opcode::Fallocate
+            | Opcode::CopyFileRange
+            | Opcode::CopyFileRange64
+    );
+    let is_refusal = matches!(
         errno,
         Errno::EXIST
             | Errno::ISDIR
@@ -159,5 +172,6 @@ fn changes_nothing(errno: Errno) -> bool {
             | Errno::NOTTY
             | Errno::ROFS
             | Errno::XDEV
-    )
+    );
+    has_one_step && is_refusal
 }

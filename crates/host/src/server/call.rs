@@ -1,8 +1,6 @@
 //! The interface between server and file system for one operation: [`Call`] is the input, the result of
 //! [`Serve::serve`] the output.
 
-use std::cell::Cell;
-
 use transom_wire::{NodeId, Operation};
 
 use super::{
@@ -33,8 +31,6 @@ pub struct Call<'a, O: Served> {
     pub rest: <O::Rest as Payload>::Value<'a>,
     /// Receives a reply that is too long to be returned: file data or entries.
     pub out: <O::Reply as Answer>::Sink<'a>,
-    /// For an operation that fails to say that it has changed nothing ([`Changing::has_no_effect`](super::Changing)).
-    pub has_no_effect: &'a Cell<bool>,
 }
 
 /// Serves the operation `O`.

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use transom_wire::{
-    Name, NodeId,
+    Name, NodeId, Unique,
     operation::{Changed, Row},
     own_changes::Trailer,
 };
@@ -16,6 +16,8 @@ use super::BlockingMode;
 pub struct Changing<'a> {
     /// The operation's row.
     pub row: &'static Row,
+    /// The request's identifier.
+    pub unique: Unique,
     /// The inode in the header.
     pub nodeid: NodeId,
     /// The arguments.
@@ -26,8 +28,6 @@ pub struct Changing<'a> {
     pub blocking: BlockingMode,
     /// Where to note how slots of the version table were raised, if the guest is to be told.
     pub own_changes: Option<&'a Cell<Trailer>>,
-    /// Set by the operation if it has failed and has changed nothing. Others may have failed half-way.
-    pub has_no_effect: &'a Cell<bool>,
 }
 
 impl Changing<'_> {

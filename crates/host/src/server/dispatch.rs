@@ -100,17 +100,17 @@ impl<F: FileSystem> Server<F> {
             self.fs.note_before(noted)?;
         }
         let nodeid = self.fs.own_nodeid(req.nodeid);
-        let has_no_effect = &Cell::new(false);
-        let call: Call<'_, O> = Call { ctx: req.context, nodeid, arg, name, rest, out, has_no_effect };
+        let call: Call<'_, O> = Call { ctx: req.context, nodeid, arg, name, rest, out };
         let may_raise = !O::ROW.changes.is_empty() && matches!(O::ROW.reply, Shape::Fixed(_));
         let has_trailer = may_raise && self.session.has_own_changes();
         let trailer = has_trailer.then(|| Cell::new(Trailer::default()));
         let mut value = if O::ROW.changes.is_empty() {
             self.fs.serve(call)?
         } else {
-            let (args, names, blocking) = (call.arg, O::Names::names(&call.name), call.ctx.blocking);
-            let (nodeid, args, own_changes) = (call.nodeid, args.as_bytes(), trailer.as_ref());
-            let changing = Changing { row: O::ROW, nodeid, args, names, blocking, own_changes, has_no_effect };
+            let (args, names, nodeid) = (call.arg, O::Names::names(&call.name), call.nodeid);
+            let (unique, blocking) = (call.ctx.unique, call.ctx.blocking);
+            let (args, own_changes) = (args.as_bytes(), trailer.as_ref());
+            let changing = Changing { row: O::ROW, unique, nodeid, args, names, blocking, own_changes };
             self.fs.changing(&changing, || self.fs.serve(call))?
         };
         if let Some(nodeid) = O::Reply::nodeid(&mut value) {

@@ -7,8 +7,8 @@ use crate::MountEnd;
 
 /// SYS_ADMIN is needed to register files, DAC_READ_SEARCH to open a file of the daemon for reading whatever its mode.
 ///
-/// Dropping the others matters: without CAP_FSETID the host clears set-id bits of a file that is written, without
-/// CAP_SYS_RESOURCE quotas and the blocks reserved for root are respected.
+/// Dropping the others matters: without CAP_FSETID the host clears set-id bits of a file that is written, and without
+/// CAP_SYS_RESOURCE quotas hold.
 const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_READ_SEARCH);
 
 /// Returns whether this thread has CAP_SYS_ADMIN. In a user namespace the kernel still refuses to register files.

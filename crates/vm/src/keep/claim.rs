@@ -21,6 +21,7 @@ use rustix::{
     process::geteuid,
 };
 
+use super::ended;
 use crate::{Error, Result};
 
 /// Long enough for a word, and short enough for a socket's path.
@@ -32,6 +33,8 @@ pub const READY: &[u8] = b"\n";
 #[derive(Debug)]
 pub struct Claim {
     files: Files,
+    /// The log of a machine of this name that has ended by itself.
+    log_before: Option<String>,
     _lock: File,
     /// Those who wait for the end of the machine.
     waiters: Mutex<Vec<UnixStream>>,
@@ -69,8 +72,14 @@ impl Claim {
                 "there is a machine {name} already: `transom stop {name}` ends it, or use another name"
             ))
         })?;
+        let log_before = fs::read_to_string(files.path("log")).ok();
         files.remove_but_lock();
-        Ok(Self { files, _lock: lock, waiters: Mutex::default() })
+        Ok(Self { files, log_before, _lock: lock, waiters: Mutex::default() })
+    }
+
+    /// Returns the error for a machine of this name that has ended by itself and that nobody has been told of.
+    pub fn ended_before(&self) -> Option<Error> {
+        self.log_before.as_ref().map(|log| ended(self.name(), log))
     }
 
     /// Listens for requests, and tells the process that waits for the machine. From now on, what this process writes to

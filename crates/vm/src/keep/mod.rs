@@ -75,8 +75,8 @@ pub enum State {
     Starting,
     /// The machine runs commands.
     Running(Status),
-    /// The machine has ended by itself, with what was said about it. Its name is free now.
-    Ended(String),
+    /// The machine has ended by itself, as the error says. Its name is free now.
+    Ended(Error),
 }
 
 impl Machine {
@@ -169,7 +169,7 @@ pub fn machines() -> Result<Vec<(String, State)>> {
                 Err(_) => continue,
             },
             Ok(Holder::Starting) => State::Starting,
-            Ok(Holder::Ended(log)) => State::Ended(log),
+            Ok(Holder::Ended(log)) => State::Ended(ended(&name, &log)),
             // The file of another program.
             Ok(Holder::Nobody) | Err(_) => continue,
         };

@@ -58,7 +58,7 @@ impl Hidden {
         let key = |fd: OwnedFd| stat::statx(fd, AtFlags::empty(), stat::IDENTITY).map(|stat| InodeKey::of(&stat));
         let root_key = InodeKey::of(&stat::statx(root, AtFlags::empty(), stat::IDENTITY)?);
         let mut places = HashMap::from([(root_key, vec![ROOT])]);
-        let mut inodes = HashSet::new();
+        let (mut inodes, mut linked) = (HashSet::new(), Vec::new());
         for (number, place) in rules.places.iter().enumerate().skip(1) {
             let is_visible = rules.is_place_visible(number);
             // What does not exist yet is recognised by its name.
@@ -69,12 +69,23 @@ impl Hidden {
                     inodes.insert(found);
                 }
             }
-            if !is_visible && let Ok(target) = follow(root, &place.path).and_then(key) {
-                inodes.insert(target);
+            let hides_target = !is_visible || rules.hides_contents(number);
+            if hides_target && let Ok(target) = follow(root, &place.path).and_then(key) {
+                if is_visible {
+                    linked.push((target, number));
+                } else {
+                    inodes.insert(target);
+                }
             }
         }
         // A symbolic link that is hidden may lead to a place that is shown, or to the share itself.
         inodes.retain(|key| !places.contains_key(key));
+        for (target, number) in linked {
+            let known = places.entry(target).or_default();
+            if !known.contains(&number) {
+                known.push(number);
+            }
+        }
         Ok(Some(Self { rules: rules.clone(), inodes, places: RwLock::new(places) }))
     }
 

@@ -85,6 +85,11 @@ impl HiddenPaths {
         }
     }
 
+    /// Returns whether a rule hides the contents of the directory at `place`.
+    pub(super) fn hides_contents(&self, place: usize) -> bool {
+        self.places[place].rule == Some(Rule::HideContents)
+    }
+
     /// Returns whether entries of this name are hidden where no path says otherwise.
     pub(super) fn is_name_hidden(&self, name: &[u8]) -> bool {
         self.names.contains(name)

@@ -130,6 +130,7 @@ impl FileSystem for Passthrough {
         self.note_all_released();
         self.inodes.clear();
         self.aliases.clear();
+        self.attempts.clear();
         self.end_quota_session();
         self.session.store(0, Relaxed);
     }

@@ -4,7 +4,7 @@ use std::{os::fd::BorrowedFd, sync::atomic::Ordering::Relaxed};
 
 use rustix::{fs::OFlags, io::ReadWriteFlags};
 use transom_wire::{
-    Handle, Opcode,
+    Handle,
     operation::Write,
     ops::write::{WriteFlags, WriteOut},
 };
@@ -12,7 +12,7 @@ use transom_wire::{
 use crate::{
     Errno,
     passthrough::{Passthrough, handles::OpenFile},
-    server::{BlockingMode, Call, Changing, GuestSlice, Serve, total_len},
+    server::{BlockingMode, Call, GuestSlice, Serve, total_len},
     sysfd::vectored,
 };
 
@@ -35,31 +35,14 @@ impl Serve<Write> for Passthrough {
         let write = || vectored::write_full(fd, data, arg.offset.get(), flags);
         let written = match call.ctx.blocking {
             BlockingMode::MayBlock => write()?,
-            BlockingMode::MustNotBlock => match write_at_once(&file, fd, data, arg.offset.get(), flags) {
-                Ok(Some(written)) => written,
-                Ok(None) => self.write_gate.pass_copy(total_len(data), write).unwrap_or(Err(Errno::AGAIN))?,
-                Err(errno) => {
-                    // Linux returns EAGAIN before it changes anything. The removal of capabilities is a change.
-                    call.has_no_effect.set(errno == Errno::AGAIN && self.capability_name.is_none());
-                    return Err(errno);
-                }
+            BlockingMode::MustNotBlock => match write_at_once(&file, fd, data, arg.offset.get(), flags)? {
+                Some(written) => written,
+                None => self.write_gate.pass_copy(total_len(data), write).unwrap_or(Err(Errno::AGAIN))?,
             },
         };
         self.journal_step("done");
         // A request has at most DATA_LEN_MAX bytes of data.
         Ok(WriteOut::new(written as u32))
-    }
-}
-
-impl Passthrough {
-    /// Returns whether this is a WRITE that the pool is to serve although nothing of it was tried, and counts that.
-    ///
-    /// The gate closes after slow writes of files for which the file system does not say whether they would wait.
-    /// Meanwhile, others go to the pool too, without need.
-    pub(in crate::passthrough) fn send_write_away(&self, request: &Changing<'_>) -> bool {
-        request.row.opcode == Opcode::Write
-            && request.blocking == BlockingMode::MustNotBlock
-            && self.write_gate.send_away()
     }
 }
 

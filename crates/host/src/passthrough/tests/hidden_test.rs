@@ -63,6 +63,27 @@ fn names(guest: &Guest, dir: NodeId) -> Vec<String> {
 }
 
 #[test]
+fn what_a_link_leads_to_is_hidden_as_a_rule_for_the_link_says() {
+    each_way(|_, dir| {
+        let share = dir.join("share");
+        fs::create_dir_all(share.join("data/homes/me/tools")).unwrap();
+        fs::create_dir_all(share.join("data/homes/other")).unwrap();
+        fs::create_dir_all(share.join("data/keys")).unwrap();
+        symlink("data/homes", share.join("home")).unwrap();
+        symlink("/data/keys", share.join("keys")).unwrap();
+        let mut hidden = HiddenPaths::default();
+        hidden.hide_contents(Path::new("home"));
+        hidden.show(Path::new("home/me/tools"));
+        hidden.hide(Path::new("keys"));
+        let guest = Guest::new(&share, Config { hidden, ..Config::default() });
+        assert_eq!(names(&guest, guest.walk("data").unwrap()), ["homes"]);
+        assert_eq!(names(&guest, guest.walk("data/homes").unwrap()), ["me"]);
+        assert_eq!(names(&guest, guest.walk("data/homes/me").unwrap()), ["tools"]);
+        assert_eq!(guest.walk("data/homes/other").err(), Some(Errno::NOENT));
+    });
+}
+
+#[test]
 fn hidden_names_are_absent_to_lookup_and_to_both_listings() {
     each_filled(|guest, _| {
         for path in ["keys", "keys/a", "home/.ssh", "home/.ssh/id", "open/.token", "home/tools/.token"] {

@@ -304,6 +304,17 @@ fn a_request_that_fails_half_way_stamps_what_it_has_done() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_truncated_is_stamped_for_its_new_mode() {
+    let setting = setting();
+    let node = setting.node("d");
+    let (outcome, raised) = setting
+        .raised(|guest| guest.setattr(node, SetattrValid::MODE | SetattrValid::SIZE, |arg| arg.mode = 0o700.into()));
+    assert!(outcome.is_err());
+    assert_eq!(setting.share.path().join("d").metadata().unwrap().mode() & 0o777, 0o700);
+    assert!(raised.contains("d"), "{outcome:?}");
+}
+
+#[test]
 fn a_request_that_cannot_have_changed_anything_stamps_nothing() {
     let setting = setting();
     let d = setting.node("d");
@@ -311,50 +322,49 @@ fn a_request_that_cannot_have_changed_anything_stamps_nothing() {
     assert_eq!((outcome.err(), raised.len()), (Some(Errno::EXIST), 0));
 }
 
-/// Sends a WRITE and returns how many stamps it has had. The reply has to name the last one, and no other.
-fn stamps_of_write(setting: &Setting, node: NodeId, write: WriteIn, data: &[u8]) -> u64 {
+/// Sends a WRITE that is tried and then served by the pool, and returns how it has raised the file's slot by its reply.
+fn write_by_the_pool(setting: &Setting, write: WriteIn, data: &[u8]) -> (u64, u64) {
     let room = size_of::<WriteOut>() + own_changes::LEN_MAX;
     let before = setting.peer.now().clock.get();
-    let reply = setting.guest.call(Opcode::Write, node, &[write.as_bytes(), data], room).unwrap();
+    let reply = setting.guest.call(Opcode::Write, setting.node("f"), &[write.as_bytes(), data], room).unwrap();
     let after = setting.peer.now().clock.get();
-    let slots = own_changes::parse(&reply[size_of::<WriteOut>()..]).unwrap();
-    assert_eq!(slots.iter().map(|raised| raised.new.get()).collect::<Vec<_>>(), [after]);
-    after - before
+    assert_eq!(after, before + 2, "one stamp of the attempt, and one of the pool");
+    let changes = own_changes::parse(&reply[size_of::<WriteOut>()..]).unwrap();
+    let [change] = changes else { panic!("{changes:?}") };
+    assert_eq!(change.new, after);
+    (change.previous.get(), change.new.get())
 }
 
 #[test]
-fn a_write_that_the_gate_sends_to_the_pool_is_stamped_once_and_its_reply_says_so() {
+fn a_write_that_the_gate_sends_to_the_pool_is_the_guests_own_change() {
     let setting = setting();
     let write = WriteIn { fh: setting.open("f").into(), size: 1.into(), ..WriteIn::new_zeroed() };
-    setting.guest.fs().write_gate.close();
-    assert_eq!(stamps_of_write(&setting, setting.node("f"), write, b"x"), 1);
+    let write = || {
+        setting.guest.fs().write_gate.close();
+        write_by_the_pool(&setting, write, b"x")
+    };
+    let first = write();
+    assert_eq!(write().0, first.1, "nobody else has changed the file in between");
 }
 
-/// File systems that tell whether a write would wait refuse to begin it, such as one to a hole by O_DIRECT.
+/// File systems that say whether a write would wait do so for one into a hole by O_DIRECT.
 #[test]
-fn a_write_that_would_wait_is_stamped_once_and_its_reply_says_so() {
+fn a_write_that_would_wait_is_the_guests_own_change() {
     const LEN: usize = 4096;
     let Some(share) = strict_dir() else { return };
     let setting = setting_in(share, Config { allow_direct_io: true, ..Config::default() });
-    let node = setting.node("f");
     let file = fs::File::create(setting.share.path().join("f")).unwrap();
     file.set_len(2 * LEN as u64).unwrap();
     let flags = OFlags::RDWR | OFlags::DIRECT;
-    let fh = setting.guest.open(node, flags).unwrap();
+    let fh = setting.guest.open(setting.node("f"), flags).unwrap();
     let (size, flags) = ((LEN as u32).into(), flags.bits().into());
-    let write = WriteIn { fh: fh.into(), size, flags, ..WriteIn::new_zeroed() };
-    assert_eq!(stamps_of_write(&setting, node, write, &[7; LEN]), 1);
-    assert_eq!(fs::read(setting.share.path().join("f")).unwrap(), [[7; LEN], [0; LEN]].concat());
-}
-
-#[test]
-fn the_gate_of_writes_sends_nothing_else_to_the_pool() {
-    let setting = setting();
-    setting.guest.fs().write_gate.close();
-    let node = setting.node("f");
-    let chmod = |guest: &Guest| guest.setattr(node, SetattrValid::MODE, |arg| arg.mode = 0o600.into());
-    let (outcome, raised) = setting.raised(chmod);
-    assert!(outcome.is_ok() && raised.contains("f"));
+    let write = |offset: usize| {
+        let offset = (offset as u64).into();
+        write_by_the_pool(&setting, WriteIn { fh: fh.into(), offset, size, flags, ..WriteIn::new_zeroed() }, &[7; LEN])
+    };
+    let first = write(0);
+    assert_eq!(write(LEN).0, first.1, "nobody else has changed the file in between");
+    assert_eq!(fs::read(setting.share.path().join("f")).unwrap(), [7; 2 * LEN]);
 }
 
 #[test]
