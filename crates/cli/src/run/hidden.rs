@@ -150,8 +150,8 @@ fn hide_one(share: &mut Share, path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the arguments for a share of the host's root, whose `/etc/passwd` has the text `passwd`. Nothing is hidden if
-/// `/` is shown.
+/// Returns the arguments for a share of the host's root, whose `/etc/passwd` is `passwd`. Nothing is hidden if `/` is
+/// shown.
 fn secrets(show: &[PathBuf], passwd: &str) -> Result<Vec<OsString>> {
     let show = show.iter().map(|path| real(path)).collect::<Result<Vec<_>>>()?;
     if show.iter().any(|path| path == Path::new("/")) {

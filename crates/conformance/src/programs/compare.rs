@@ -8,15 +8,15 @@ pub(super) const END: &str = "end";
 
 /// What differs, allowed differences marked. An error that differs is told alone.
 ///
-/// A step's case is `CALL/CALLER`, that of the end [`END`]; WHAT is `EXPECTED>FOUND` for errors, or the name of a fact
-/// without the path before it.
+/// A step's case is `CALL/CALLER`, or `CALL-capability/CALLER` for an attribute that is a capability; that of the end is
+/// [`END`]. WHAT is `EXPECTED>FOUND` for errors, or the name of a fact without the path before it.
 pub(super) fn differences(
     step: Option<&Step>,
     expected: &Outcome,
     found: &Outcome,
     allowed: &[Allowed],
 ) -> Vec<Difference> {
-    let case = step.map_or_else(|| END.to_owned(), |step| format!("{}/{}", step.operation.call(), step.caller));
+    let case = step.map_or_else(|| END.to_owned(), |step| format!("{}/{}", step.operation.case(), step.caller));
     let difference = |what: &str, expected: String, found: String| Difference {
         allowed: allowed.iter().find(|entry| entry.covers(&case, what)).map(|entry| entry.reason().to_owned()),
         case: case.clone(),

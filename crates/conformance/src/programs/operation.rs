@@ -276,7 +276,17 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// The name of the system call, which differences are told by.
+    /// What differences are told by: the system call, and whether it is about a capability.
+    pub(super) fn case(&self) -> String {
+        let about = match self {
+            Self::GetAttribute { attribute: Attribute::Capability, .. }
+            | Self::RemoveAttribute { attribute: Attribute::Capability, .. } => "-capability",
+            _ => "",
+        };
+        self.call() + about
+    }
+
+    /// The name of the system call.
     pub(super) fn call(&self) -> String {
         let name = match self {
             Self::Open { mode: OpenMode { creates: Creation::No, .. }, .. } => "open",
