@@ -24,9 +24,8 @@ use crate::{
     scenario::{Daemon, Guest, Scenario},
 };
 
-/// The bound on one boot with its job; an emulated guest takes some minutes at the most, the longest job an hour or
-/// two.
-const TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+/// The bound on one boot with its job, beside the job's own time: most take some minutes in an emulated guest.
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The first argument of this program where it runs in a guest.
 pub(crate) const INSIDE: &str = "inside";
@@ -136,7 +135,7 @@ fn find(scenario: &Scenario, places: &Places<'_>) -> anyhow::Result<Virtual> {
         cpus,
         scratch: None,
         stdio: Stdio::default(),
-        timeout: Some(TIMEOUT),
+        timeout: Some(TIMEOUT + scenario.job.duration()),
         console: None,
         snapshots: None,
         directory: None,

@@ -1,5 +1,7 @@
 //! What a guest does in a scenario.
 
+use std::time::Duration;
+
 /// What a guest does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Job {
@@ -48,6 +50,15 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    /// How long a job may take because it is long, on slow machines too.
+    pub(crate) fn duration(self) -> Duration {
+        match self {
+            Self::Fsx(seconds) => Duration::from_secs(seconds),
+            Self::FreshMappings(reads) => Duration::from_millis(100) * u32::try_from(reads).unwrap_or(u32::MAX),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Whether no other may run beside it: it looks for the processes of any machine, or at the clock.
     pub(crate) fn is_alone(self) -> bool {
         matches!(self, Self::DaemonKilled | Self::VmmKilled | Self::SyncFaults { .. })

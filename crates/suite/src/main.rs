@@ -175,6 +175,9 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     let tries = if cli.second_try { 2 } else { 1 };
     let is_busy_told = cli.jobs == NonZero::<usize>::MIN;
     let mut run = Run { common, progress, tries, is_busy_told, sum: Verdict::default() };
+    let (left_out, chosen): (Vec<_>, Vec<_>) =
+        chosen.into_iter().partition(|scenario| cli.filters.is_empty() && scenario.defect_of_guest().is_some());
+    left_out.iter().for_each(|scenario| run.leave_out(scenario));
     let left = chosen.into_iter().enumerate().filter(|(_, scenario)| !run.has_passed(scenario)).collect::<Vec<_>>();
     let (alone, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, scenario)| scenario.job.is_alone());
     run.all(others, cli.jobs)?;
@@ -210,6 +213,13 @@ impl Run {
         tell(scenario, verdict, took, "then");
         self.sum.add(verdict);
         true
+    }
+
+    /// Tells and counts a scenario that runs only if it is named.
+    fn leave_out(&mut self, scenario: &Scenario) {
+        let verdict = Verdict::skipped(scenario.defect_of_guest().unwrap_or_default());
+        tell(scenario, &verdict, Duration::ZERO, "ok");
+        self.sum.add(&verdict);
     }
 
     /// Runs numbered scenarios, `jobs` at a time; each is told when it ends.

@@ -12,6 +12,20 @@ fn keeps<T: Eq + std::hash::Hash + std::fmt::Debug>(value: impl Fn(&Scenario) ->
 }
 
 #[test]
+fn what_may_hang_a_guest_is_left_out_of_all_cells_and_has_a_name() {
+    let left_out = all().into_iter().filter(|scenario| scenario.defect_of_guest().is_some());
+    let names: Vec<_> = left_out.map(|scenario| scenario.name()).collect();
+    assert_eq!(
+        names,
+        [
+            "qemu-7/transomd/dax-always-16M,cache=never,no-dax-guard/fsx-60s",
+            "qemu-7/transomd/dax-inode-16M,cache=never,no-dax-guard,dax-policy=always/fsx-60s"
+        ]
+    );
+    assert!(all().iter().all(|scenario| !(scenario.runs_by_default && scenario.defect_of_guest().is_some())));
+}
+
+#[test]
 fn each_kernel_has_a_cell_with_a_window_and_each_daemon_one() {
     keeps(|scenario| {
         Some(format!("{:?} {}", scenario.guest, scenario.dax.is_some())).filter(|_| scenario.dax.is_some())

@@ -8,6 +8,10 @@ use std::{
     thread,
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 use signal_hook::consts::SIGTERM;
 
 use crate::{
@@ -115,8 +119,9 @@ pub(crate) fn write_input(channel: OwnedFd, input: &Input, is_terminal: bool, ev
             }
         }
         let _ = events.send(Event::InputEnded(bytes));
-        // Keeps the channel open, because a VMM may treat the end of one channel as the end of all.
-        thread::park();
+        // Keeps the channel open until the VMM has gone, because one may treat the end of one channel as the end of all.
+        let mut ends = [PollFd::new(&channel, PollFlags::empty())];
+        while matches!(poll(&mut ends, None), Ok(0) | Err(Errno::INTR)) {}
     });
     Ok(())
 }

@@ -8,7 +8,7 @@ pub(super) const END: &str = "end";
 
 /// What differs, allowed differences marked. An error that differs is told alone.
 ///
-/// A step's case is `CALL/CALLER`, or `CALL-capability/CALLER` for an attribute that is a capability; that of the end is
+/// A step's case is `CALL/CALLER`, or `CALL-capability/CALLER` for an attribute that is a capability; the end's is
 /// [`END`]. WHAT is `EXPECTED>FOUND` for errors, or the name of a fact without the path before it.
 pub(super) fn differences(
     step: Option<&Step>,

@@ -11,6 +11,8 @@ use std::{
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
@@ -24,6 +26,10 @@ use crate::job::FileSystem;
 
 /// Bytes that are copied at a time.
 const PIECE_LEN: u64 = 1 << 20;
+
+/// How long a mount may be in use.
+const UNMOUNT_MAX: Duration = Duration::from_secs(60);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// Where copies are mounted.
 pub(super) struct Copies {
@@ -73,8 +79,19 @@ impl Copies {
         let options = format!("loop,offset={}{more}", nvdimm::DATA_OFFSET);
         ran(Command::new("mount").args(["-t", self.on.name(), "-o", &options]).args([&self.copy, &self.at]))?;
         let found = look(&self.at);
-        ran(Command::new("umount").arg(&self.at))?;
+        self.unmount()?;
         found
+    }
+
+    /// Unmounts the copy. A process that another thread has begun to start has its descriptors until it executes.
+    fn unmount(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + UNMOUNT_MAX;
+        loop {
+            match ran(Command::new("umount").arg(&self.at)) {
+                Err(_) if Instant::now() < deadline => thread::sleep(BETWEEN_TRIES),
+                outcome => return outcome,
+            }
+        }
     }
 }
 
