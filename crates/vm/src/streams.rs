@@ -119,7 +119,7 @@ pub(crate) fn write_input(channel: OwnedFd, input: &Input, is_terminal: bool, ev
             }
         }
         let _ = events.send(Event::InputEnded(bytes));
-        // Keeps the channel open until the VMM has gone, because one may treat the end of one channel as the end of all.
+        // Keeps the channel open until the VMM ends, because one may treat the end of a channel as the end of all.
         let mut ends = [PollFd::new(&channel, PollFlags::empty())];
         while matches!(poll(&mut ends, None), Ok(0) | Err(Errno::INTR)) {}
     });
