@@ -163,11 +163,17 @@ fn secrets(show: &[PathBuf], passwd: &str) -> Result<Vec<OsString>> {
     let contents = OWN.iter().map(PathBuf::from).chain(homes);
     let mut arguments = Vec::new();
     for path in contents {
-        arguments.push(argument("hide-contents", &real(&path)?));
+        let path = real(&path)?;
+        if is_home(&path) {
+            arguments.push(argument("hide-contents", &path));
+        }
     }
     for path in SYSTEM.iter().map(Path::new) {
-        // A link that leads there says where it is.
-        arguments.extend([argument("hide", path), argument("hide", &real(path)?)]);
+        arguments.push(argument("hide", path));
+        let real = real(path)?;
+        if real != path {
+            arguments.push(argument("hide", &real));
+        }
     }
     arguments.extend(NAMES.iter().map(|name| argument("hide-name", Path::new(name))));
     arguments.extend(home.iter().flat_map(|home| TOOLS.map(|tools| argument("show", &home.join(tools)))));
@@ -192,7 +198,7 @@ fn homes_in(passwd: &str) -> Vec<PathBuf> {
     passwd.lines().filter_map(home).collect()
 }
 
-/// Returns whether a home at this path may be hidden: one at `/` or `/usr` is the system.
+/// Returns whether the contents of a directory at this path may be hidden: at `/` or `/usr` is the system.
 fn is_home(path: &Path) -> bool {
     path.is_absolute() && path != Path::new("/") && !path.starts_with("/usr") && path != Path::new("/var")
 }
