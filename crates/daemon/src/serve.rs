@@ -200,12 +200,12 @@ fn window(options: &Options) -> Option<(Arc<Window>, WindowOptions)> {
 fn versions_region(options: &Options, group: &Group, file: TableFile) -> anyhow::Result<Option<VersionsRegion>> {
     let (table, before_use): (_, Arc<dyn Fn() -> bool + Send + Sync>) = if options.front_end.maps_read_only {
         (group.table_fd(), Arc::new(|| true))
-    } else if options.socket.keep_serving || options.socket.upgradable || options.socket.resilient {
+    } else if options.socket.keep_serving || options.socket.upgradable {
         // A guest may keep its mirror mapped, and does not map another one: the process, the mirror and the guest
         // belong together.
         tracing::warn!(
-            "the guest gets no version table: with --keep-serving, --upgradable and --resilient, the front end has \
-             to be one that maps it for reading; name it with --front-end"
+            "the guest gets no version table: with --keep-serving and --upgradable, the front end has to be one that \
+             maps it for reading; name it with --front-end"
         );
         return Ok(None);
     } else if let Some(mirror) = group.reserve_mirror(file)? {
