@@ -133,6 +133,37 @@ fn run(before: &[Act], first: &[Act], second: &[Act]) -> (Host, Listing, Listing
     (host, untouched, seen)
 }
 
+/// Gives names that show the same as before the file that they had. A guest that gives a file the time that it has
+/// gets a copy of it under that name, and a commit leaves the file.
+fn without_copies(before: &Listing, mut now: Listing) -> Listing {
+    let is_equal = |path: &Path| match (before.get(path), now.get(path)) {
+        (Some(old), Some(new)) => (&old.0, old.1, old.2, &old.3) == (&new.0, new.1, new.2, &new.3),
+        _ => false,
+    };
+    let equal: Vec<_> = before.iter().filter(|(path, old)| is_equal(path) && is_equal(&old.4)).collect();
+    for (path, old) in equal {
+        if let Some(new) = now.get_mut(path) {
+            new.4.clone_from(&old.4);
+        }
+    }
+    now
+}
+
+#[test]
+fn a_time_that_a_file_has_already_leaves_its_names_together() {
+    if is_skipped("a_time_that_a_file_has") {
+        return;
+    }
+    let before = [Act::Write(4, 0), Act::Link(0, 1), Act::Touch(4)];
+    let (host, untouched, seen) = run(&before, &[Act::Touch(0)], &[]);
+    assert_ne!(seen, untouched, "the guest has a copy");
+    if let Some(mut overlay) = host.open() {
+        overlay.commit(&[], false).unwrap();
+    }
+    assert_eq!(host.listing(), untouched);
+    assert_eq!(without_copies(&untouched, seen), untouched);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -142,11 +173,11 @@ proptest! {
             return Ok(());
         }
         let (host, untouched, seen) = run(&before, &first, &second);
-        prop_assert_eq!(host.listing(), untouched);
+        prop_assert_eq!(&host.listing(), &untouched);
         if let Some(mut overlay) = host.open() {
             overlay.commit(&[], false).unwrap();
         }
-        prop_assert_eq!(host.listing(), seen);
+        prop_assert_eq!(without_copies(&untouched, host.listing()), without_copies(&untouched, seen));
         prop_assert!(host.open().is_none());
     }
 

@@ -91,7 +91,10 @@ impl Record {
                 let path = directory.join(name);
                 let found = lower.meta(&path);
                 if found.as_ref().is_err_and(|error| error.is_of(io::ErrorKind::CrossesDevices)) {
-                    mount_points.push(path);
+                    // Below what the upper layer hides, the guest sees nothing of it.
+                    if !matches!(above, Above::All) {
+                        mount_points.push(path);
+                    }
                     continue;
                 }
                 let Some(meta) = reachable(found)?.flatten() else { continue };

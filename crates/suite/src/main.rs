@@ -175,8 +175,9 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     let tries = if cli.second_try { 2 } else { 1 };
     let is_busy_told = cli.jobs == NonZero::<usize>::MIN;
     let mut run = Run { common, progress, tries, is_busy_told, sum: Verdict::default() };
+    let is_named = |scenario: &Scenario| cli.filters.contains(&scenario.name());
     let (left_out, chosen): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|scenario| cli.filters.is_empty() && scenario.defect_of_guest().is_some());
+        chosen.into_iter().partition(|scenario| scenario.defect_of_guest().is_some() && !is_named(scenario));
     left_out.iter().for_each(|scenario| run.leave_out(scenario));
     let left = chosen.into_iter().enumerate().filter(|(_, scenario)| !run.has_passed(scenario)).collect::<Vec<_>>();
     let (alone, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, scenario)| scenario.job.is_alone());

@@ -164,7 +164,7 @@ fn secrets(show: &[PathBuf], passwd: &str) -> Result<Vec<OsString>> {
     let mut arguments = Vec::new();
     for path in contents {
         let path = real(&path)?;
-        if is_home(&path) {
+        if !is_of_system(&path) {
             arguments.push(argument("hide-contents", &path));
         }
     }
@@ -198,9 +198,16 @@ fn homes_in(passwd: &str) -> Vec<PathBuf> {
     passwd.lines().filter_map(home).collect()
 }
 
-/// Returns whether the contents of a directory at this path may be hidden: at `/` or `/usr` is the system.
+/// Returns whether a home at this path may be hidden: one at `/` or `/usr` is the system.
 fn is_home(path: &Path) -> bool {
     path.is_absolute() && path != Path::new("/") && !path.starts_with("/usr") && path != Path::new("/var")
+}
+
+/// Returns whether the guest needs the contents of the directory at this path, which a link calls a home.
+fn is_of_system(path: &Path) -> bool {
+    const DIRECTORIES: [&str; 8] = ["/", "/bin", "/etc", "/lib", "/opt", "/sbin", "/usr", "/var"];
+    DIRECTORIES.iter().any(|directory| path == Path::new(directory))
+        || path.parent() == Some(Path::new("/usr")) && path != Path::new("/usr/home")
 }
 
 /// Returns the absolute path without symbolic links, as far as it exists.
@@ -251,6 +258,18 @@ mod tests {
         let mut none = root();
         apply(&[], &["/".into()], &mut none, &mut []).unwrap();
         assert_eq!(words(&none), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_link_that_is_called_a_home_does_not_hide_the_system() {
+        for (path, expected) in
+            [("/", true), ("/usr", true), ("/usr/share", true), ("/var", true), ("/var/home", false)]
+        {
+            assert_eq!(is_of_system(Path::new(path)), expected, "{path}");
+        }
+        for path in ["/usr/home", "/usr/home/me", "/usr/local/home", "/opt/homes", "/data"] {
+            assert!(!is_of_system(Path::new(path)), "{path}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! How requests raised the version table when they were tried, until the pool serves them.
 //!
-//! A request that must not block may have written a part before it goes to the pool, so the attempt is stamped. With
-//! what is kept here, the reply's trailer says that both stamps are of the request.
+//! A WRITE that must not block may have written a part before it goes to the pool, so the attempt is stamped. With what
+//! is kept here, the reply's trailer says that both stamps are of the request. No other operation changes something, is
+//! tried, and goes to the pool.
 
 use std::{
     collections::HashMap,

@@ -152,16 +152,12 @@ impl Changes {
 /// Returns whether a request that failed so has changed nothing. Others may have failed half-way, such as those that
 /// take several system calls.
 fn changes_nothing(opcode: Opcode, errno: Errno) -> bool {
-    let has_one_step = !matches!(
+    let has_one_step = matches!(
         opcode,
-        Opcode::Setattr
-            | Opcode::Write
-            | Opcode::Open
-            | Opcode::Create
-            | Opcode::Fallocate
-            | Opcode::CopyFileRange
-            | Opcode::CopyFileRange64
+        Opcode::Rename | Opcode::Rename2 | Opcode::Unlink | Opcode::Rmdir | Opcode::Removexattr | Opcode::Ioctl
     );
+    // What is made gets its label and is looked at afterwards.
+    let makes_first = matches!(opcode, Opcode::Mkdir | Opcode::Mknod | Opcode::Symlink | Opcode::Link);
     let is_refusal = matches!(
         errno,
         Errno::EXIST
@@ -173,5 +169,5 @@ fn changes_nothing(opcode: Opcode, errno: Errno) -> bool {
             | Errno::ROFS
             | Errno::XDEV
     );
-    has_one_step && is_refusal
+    has_one_step && is_refusal || makes_first && errno == Errno::EXIST
 }

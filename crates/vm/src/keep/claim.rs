@@ -72,7 +72,7 @@ impl Claim {
                 "there is a machine {name} already: `transom stop {name}` ends it, or use another name"
             ))
         })?;
-        let log_before = fs::read_to_string(files.path("log")).ok();
+        let log_before = files.log().ok();
         files.remove_but_lock();
         Ok(Self { files, log_before, _lock: lock, waiters: Mutex::default() })
     }
@@ -155,7 +155,7 @@ impl Files {
             return Ok(Holder::Nobody);
         }
         if let Some(_lock) = self.lock().map_err(failed())? {
-            let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+            let log = self.log().unwrap_or_default();
             self.remove();
             return Ok(Holder::Ended(log));
         }
@@ -184,6 +184,11 @@ impl Files {
                 return Ok(Some(lock));
             }
         }
+    }
+
+    /// Returns what a keeper has written to its log.
+    fn log(&self) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(self.path("log"))?).into_owned())
     }
 
     fn path(&self, kind: &str) -> PathBuf {

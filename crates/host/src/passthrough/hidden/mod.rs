@@ -71,10 +71,11 @@ impl Hidden {
             }
             let hides_target = !is_visible || rules.hides_contents(number);
             if hides_target && let Ok(target) = follow(root, &place.path).and_then(key) {
-                if is_visible {
-                    linked.push((target, number));
-                } else {
-                    inodes.insert(target);
+                match is_visible {
+                    false => drop(inodes.insert(target)),
+                    // A link to the share itself hides nothing.
+                    true if target == root_key => {}
+                    true => linked.push((target, number)),
                 }
             }
         }
