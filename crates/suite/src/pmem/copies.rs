@@ -21,6 +21,8 @@ use rustix::{
     process::geteuid,
 };
 
+use tempfile::NamedTempFile;
+
 use super::nvdimm;
 use crate::job::FileSystem;
 
@@ -33,7 +35,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// Where copies are mounted.
 pub(super) struct Copies {
-    copy: PathBuf,
+    dir: PathBuf,
     at: PathBuf,
     on: FileSystem,
 }
@@ -48,18 +50,22 @@ impl Copies {
         }
         let at = dir.join("mounted");
         fs::create_dir(&at)?;
-        Ok(Some(Self { copy: dir.join("copy"), at, on }))
+        Ok(Some(Self { dir: dir.to_owned(), at, on }))
     }
 
     /// Copies the NVDIMM's file, of a machine that is stopped.
-    pub(super) fn take(&self, nvdimm: &Path) -> anyhow::Result<()> {
-        let (from, to) = (File::open(nvdimm)?, File::create(&self.copy)?);
+    ///
+    /// Each copy is a file of its own: while a mount namespace that somebody has just made still has the last one
+    /// mounted, mount(8) would take its loop device for the same file, with what it has cached.
+    pub(super) fn take(&self, nvdimm: &Path) -> anyhow::Result<NamedTempFile> {
+        let (from, copy) = (File::open(nvdimm)?, NamedTempFile::new_in(&self.dir)?);
+        let to = copy.as_file();
         to.set_len(nvdimm::LEN)?;
         let mut piece = vec![0; PIECE_LEN as usize];
         let mut at = 0;
         loop {
             at = match seek(&from, SeekFrom::Data(at)) {
-                Err(rustix::io::Errno::NXIO) => return Ok(()),
+                Err(rustix::io::Errno::NXIO) => return Ok(copy),
                 at => at?,
             };
             let end = seek(&from, SeekFrom::Hole(at))?;
@@ -73,11 +79,11 @@ impl Copies {
         }
     }
 
-    /// Mounts the copy, which replays the log, and has `look` look at what is there.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    /// Mounts a copy, which replays the log, and has `look` look at what is there.
+    pub(super) fn look<T>(&self, copy: &Path, look: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let more = if self.on == FileSystem::Xfs { ",nouuid" } else { "" };
         let options = format!("loop,offset={}{more}", nvdimm::DATA_OFFSET);
-        ran(Command::new("mount").args(["-t", self.on.name(), "-o", &options]).args([&self.copy, &self.at]))?;
+        ran(Command::new("mount").args(["-t", self.on.name(), "-o", &options]).args([copy, &self.at]))?;
         let found = look(&self.at);
         self.unmount()?;
         found

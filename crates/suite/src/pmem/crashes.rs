@@ -159,11 +159,10 @@ impl World<'_> {
             }
             thread::sleep(wait);
             let (Some(copies), false) = (&self.copies, at + 1 == life.waits.len()) else { break };
-            acknowledged = self.machine.while_stopped(|| {
-                copies.take(self.nvdimm)?;
-                Ok(notes.acknowledged()?)
-            })?;
-            found.push(copies.look(|dir| verify(dir, number, Round { seed: life.seed }, acknowledged))?);
+            let copy;
+            (copy, acknowledged) =
+                self.machine.while_stopped(|| Ok((copies.take(self.nvdimm)?, notes.acknowledged()?)))?;
+            found.push(copies.look(copy.path(), |dir| verify(dir, number, Round { seed: life.seed }, acknowledged))?);
         }
         Ok(found)
     }
