@@ -59,6 +59,14 @@ fn a_change_of_the_directory_itself_is_a_conflict_if_both_have_made_one() {
     assert_eq!(fs::metadata(host.path("")).unwrap().mode() & 0o7777, 0o711);
 }
 
+/// Calls `check` while `directory` is mounted at `place` too.
+fn while_mounted(directory: &Path, place: &Path, check: impl FnOnce()) {
+    rustix::mount::mount_bind(directory, place).unwrap();
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+    rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH).unwrap();
+    checked.unwrap();
+}
+
 #[test]
 fn what_is_mounted_in_the_directory_is_neither_read_nor_written() {
     if is_skipped("what_is_mounted_in_the_directory") {
@@ -68,15 +76,12 @@ fn what_is_mounted_in_the_directory_is_neither_read_nor_written() {
     let other = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::write(other.path().join("x"), "other").unwrap();
     host.guest(|dir| fs::write(dir.join("dir/x"), "guest").unwrap());
-    rustix::mount::mount_bind(other.path(), host.path("dir")).unwrap();
-    let is_checked = std::panic::catch_unwind(|| {
+    while_mounted(other.path(), &host.path("dir"), || {
         let error = host.open().unwrap().commit(&[], true).unwrap_err().to_string();
         // A bind mount of the same file system is another mount.
         assert!(error.contains("unmount"), "{error}");
         assert_eq!(host.read("dir/x"), "other");
     });
-    rustix::mount::unmount(host.path("dir"), rustix::mount::UnmountFlags::DETACH).unwrap();
-    is_checked.unwrap();
     host.open().unwrap().commit(&[], false).unwrap();
     assert_eq!(host.read("dir/x"), "guest");
 }
@@ -89,15 +94,12 @@ fn a_guest_that_mounts_the_overlay_needs_a_directory_without_mounts_that_it_sees
     }
     let host = filled();
     let other = tempfile::tempdir_in("/var/tmp").unwrap();
-    rustix::mount::mount_bind(other.path(), host.path("dir")).unwrap();
-    let is_checked = std::panic::catch_unwind(|| {
+    while_mounted(other.path(), &host.path("dir"), || {
         let overlay = host.for_run();
         let error = overlay.for_guest(&[]).unwrap_err();
         assert!(matches!(&error, Error::MountedBelow(place) if *place == host.path("dir")), "{error}");
         overlay.for_guest(&["dir".into()]).unwrap();
     });
-    rustix::mount::unmount(host.path("dir"), rustix::mount::UnmountFlags::DETACH).unwrap();
-    is_checked.unwrap();
     host.for_run().for_guest(&[]).unwrap();
 }
 
